@@ -47,6 +47,7 @@ MONOLINGUAL=${TEXTS[*]}
 settings MODEL MONOLINGUAL METHOD BEAM TAG UPSAMPLE LONGEST RATIO COPIED
 
 case $RECIPE in iwslt14_de_en) tokens=moses-lower ;; wmt18_zh_en) tokens=unsegmented ;; *) tokens=moses ;; esac
+[ ! -e "$PARALLEL/data-bin/text_options.txt" ] || tokens=moses-escaped # PREPROCESSED text of wmt14_en_de
 # shellcheck disable=SC2034  # split_text reads it
 THRESHOLD=$(sed -n 's/^THRESHOLD=//p' "$PARALLEL/text/settings")
 

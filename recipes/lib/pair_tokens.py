@@ -62,15 +62,23 @@ def tokenizer(kind: str, language: str) -> Callable[[str], str]:
 
     ``moses`` is the plugin's ``--tokenizer moses_normalized``, without fairseq around it. ``moses-lower`` is what
     fairseq's own scripts for IWSLT do: the tokenizer alone, which escapes some characters, then lower case.
+    ``moses-escaped`` is the same in the text's own case. ``joined`` is for tokens that were made elsewhere, some with
+    their hyphens split.
     """
     if kind == "none" or (kind == "unsegmented" and language != "zh"):
         return lambda line: line
     if kind == "unsegmented":
         # Some corpora have Chinese in words, most as it is written.
         return lambda line: _BETWEEN_CHINESE.sub("", line)
+    if kind == "joined":
+        from fairseq_depthwise.evaluation.scores import join_compounds
+
+        return join_compounds
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
     moses = MosesTokenizer(language)
+    if kind == "moses-escaped":
+        return lambda line: str(moses.tokenize(line, return_str=True))
     if kind == "moses-lower":
         return lambda line: str(moses.tokenize(line, return_str=True)).lower()
     normalizer = MosesPunctNormalizer(language)

@@ -15,10 +15,14 @@ from itertools import islice
 import sentencepiece
 from recipe_step import run_step
 
+from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 
 #: Lines that are split together, by all threads.
 CHUNK = 100_000
+
+#: More than Unicode has.
+MOST_CHARACTERS = 2_000_000
 
 
 def main() -> None:
@@ -41,18 +45,22 @@ def main() -> None:
 
 
 def learn(options: argparse.Namespace) -> None:
-    """Learn a joint vocabulary: ``OUTPUT.model``, and ``OUTPUT.dict.txt`` for fairseq."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=spread(options.texts, options.sample),
-        model_writer=model,
-        model_type="bpe",
-        vocab_size=options.size,
-        character_coverage=0.9999,
-        num_threads=os.cpu_count() or 1,
-        minloglevel=2,
-    )
-    pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    """Learn a joint vocabulary: ``OUTPUT.model``, and ``OUTPUT.dict.txt`` for fairseq.
+
+    Raises:
+        UserError: not every character of the texts can have an entry.
+    """
+    try:
+        model = trained_model(options, "bpe", options.size)
+    except RuntimeError as error:
+        needed = fewest_entries(options)
+        if options.size >= needed:
+            raise
+        texts = options.texts[0] if len(options.texts) == 1 else f"the {len(options.texts)} texts"
+        raise UserError(
+            f"VOCABULARY={options.size} has no entry for some of the characters of {texts}; set it to {needed} or more"
+        ) from error
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=model)
     with atomic_write(f"{options.output}.dict.txt") as file:
         # fairseq has its own <unk>, <s> and </s>; it asks for a count and uses it for nothing here.
         file.writelines(
@@ -61,7 +69,29 @@ def learn(options: argparse.Namespace) -> None:
             if not (pieces.is_control(entry) or pieces.is_unknown(entry))
         )
     with atomic_write(f"{options.output}.model") as file:
-        file.write(model.getvalue())
+        file.write(model)
+
+
+def trained_model(options: argparse.Namespace, kind: str, size: int) -> bytes:
+    """Return SentencePiece's model of a kind, of at most so many entries."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=spread(options.texts, options.sample),
+        model_writer=model,
+        model_type=kind,
+        vocab_size=size,
+        character_coverage=0.9999,
+        num_threads=os.cpu_count() or 1,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def fewest_entries(options: argparse.Namespace) -> int:
+    """Return the size of the smallest vocabulary of the texts: all but the rarest characters, and special entries."""
+    # A model of characters has just these, by SentencePiece's own rules of what a character is, and which are rare.
+    characters = trained_model(options, "char", MOST_CHARACTERS)
+    return int(sentencepiece.SentencePieceProcessor(model_proto=characters).get_piece_size())
 
 
 def spread(texts: list[str], most: int) -> Iterator[str]:

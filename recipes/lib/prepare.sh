@@ -20,6 +20,9 @@ rm -rf "$SCRATCH"
 mkdir "$SCRATCH"
 trap 'rm -rf "$SCRATCH"' EXIT
 
+[ -z "${PREPROCESSED:-}" ] || [ "$RECIPE" = wmt14_en_de ] ||
+  die "PREPROCESSED=$PREPROCESSED is for the recipe wmt14_en_de only; leave it out"
+
 . "$LIB/fetch.sh"
 
 declare -a PAIRS=() VALIDS=() TESTS=()
@@ -33,11 +36,15 @@ languages() {
 
 # settings NAME...: the variables that decide what is made. What was made with others is not mixed with this.
 settings() {
-  local name now=""
+  local name now="" remedy
   for name in RECIPE SOURCE TARGET "$@"; do now+="$name=${!name}"$'\n'; done
   if [ -e "$TEXT/settings" ]; then
-    [ "$now" = "$(cat "$TEXT/settings")"$'\n' ] || die "WORK=$WORK was prepared with" \
-      "$(tr '\n' ' ' <"$TEXT/settings")and not with $(tr '\n' ' ' <<<"$now"): give another WORK, or remove this one"
+    [ "$now" != "$(cat "$TEXT/settings")"$'\n' ] || return 0
+    # What was fetched serves all settings. What was trained belongs to the data that go.
+    remedy="remove $TEXT and $DATA"
+    [ ! -e "$WORK/systems" ] || remedy+=" and $WORK/systems"
+    die "WORK=$WORK was prepared with $(paste -s -d ' ' "$TEXT/settings")" \
+      "and not with $(paste -s -d ' ' <<<"${now%$'\n'}") as now: give another WORK, or $remedy"
   elif [ -e "$DATA" ] || [ -n "$(ls -A "$TEXT")" ]; then
     die "WORK=$WORK has a folder text or data-bin that prepare.sh did not make; give another WORK"
   else
@@ -179,7 +186,7 @@ binarize() {
     --workers "$JOBS" "${@:2}" >"$TEXT/preprocess.log" 2>&1 ||
     die "fairseq-preprocess ended with status $?; the end of $TEXT/preprocess.log:
 $(tail -n 3 "$TEXT/preprocess.log")"
-  cp "${models[@]}" "$UNFINISHED/"
+  [ ${#models[@]} = 0 ] || cp "${models[@]}" "$UNFINISHED/"
   printf '%s\n' "${TESTS[@]}" >"$UNFINISHED/tests.txt"
   finish "$UNFINISHED" "$DATA"
   say "done: $DATA"

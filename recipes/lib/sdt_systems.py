@@ -152,6 +152,14 @@ SYSTEMS: dict[str, System] = {
         "48 layers from the start, relative positions", f"{_OURS}_48l",
         _row("Table 1", (30.03, 28.8), (43.08, 41.3)), *_UNCONNECTED, tokens=4096,
     ),
+    # Figure 6 has two more depths, as points of a curve that nothing puts into numbers.
+    **{
+        f"deep_rpr_{layers}l": _baseline(
+            f"{layers} layers from the start, relative positions; in Figure 6, without a number", _OURS,
+            {}, *_UNCONNECTED, "--encoder-layers", str(layers), tokens=tokens,
+        )
+        for layers, tokens in ((36, 5461), (42, 4096))
+    },
     **{
         f"sdt_{name}": _grown(
             preset, f"grown to {about}", plan, f"deep_{name}", _row("Table 1", german, french), french=french_plan

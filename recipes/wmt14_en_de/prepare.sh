@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # WMT14 English-German: 4.5 million pairs, from their public homes to binarized data.
 #   bash recipes/wmt14_en_de/prepare.sh
+#   PREPROCESSED=folder bash recipes/wmt14_en_de/prepare.sh     the tokens of Vaswani et al. instead (README.md)
 # Environment: see recipes/lib/recipe.sh and recipes/lib/prepare.sh.
 RECIPE=wmt14_en_de
 MERGES=${MERGES:-32000}    # joint BPE (all three papers)
@@ -8,9 +9,21 @@ THRESHOLD=${THRESHOLD:-8}  # rarer subwords are split further (the depth-wise LS
 LONGEST=${LONGEST:-256}    # subwords of a sentence (depth-wise LSTM)
 MAX_WORDS=${MAX_WORDS:-0}  # of a side; no limit
 RATIO=${RATIO:-0}          # of the sides' lengths; no limit
+PREPROCESSED=${PREPROCESSED:-}
 . "$(dirname "${BASH_SOURCE[0]}")/../lib/recipe.sh"
+if [ -n "$PREPROCESSED" ]; then
+  [ -d "$PREPROCESSED" ] || die "PREPROCESSED=$PREPROCESSED is not a folder; set it to the unpacked wmt16_en_de.tar.gz"
+  PREPROCESSED=$(realpath -- "$PREPROCESSED")
+  DOWNLOADS=$PREPROCESSED
+fi
 . "$LIB/prepare.sh"
 languages en de
+
+if [ -n "$PREPROCESSED" ]; then
+  # shellcheck source=../wmt14_en_de/preprocessed.sh
+  . "$(dirname "${BASH_SOURCE[0]}")/preprocessed.sh"
+  exit
+fi
 settings MERGES THRESHOLD LONGEST MAX_WORDS RATIO
 space 15
 

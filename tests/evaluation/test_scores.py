@@ -108,7 +108,8 @@ def test_signatures_tell_the_metrics_apart(metric: str, part: str) -> None:
 @pytest.mark.parametrize("metric", METRICS)
 def test_empty_translations_score_zero(metric: str) -> None:
     assert TranslationMetric(metric).score(["", ""], [["a b", "c"]]).score == 0
-    assert TranslationMetric(metric).score(["", ""], [["", ""]]).score == 0
+    if metric != "accuracy":  # for which two empty lines are equal
+        assert TranslationMetric(metric).score(["", ""], [["", ""]]).score == 0
 
 
 def test_tokenized_text_is_noticed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,8 +31,27 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def command(*arguments: str | Path) -> None:
-    subprocess.run([sys.executable, pieces.__file__, *map(str, arguments)], check=True, timeout=60)
+def command(*arguments: str | Path, status: int = 0) -> str:
+    """Run a command, which ends with ``status``, and return what it says on stderr."""
+    words = [sys.executable, pieces.__file__, *map(str, arguments)]
+    result = subprocess.run(words, check=False, timeout=60, capture_output=True, text=True)
+    assert result.returncode == status, result.stderr
+    return result.stderr
+
+
+def test_fewer_entries_than_characters(text: Path, tmp_path: Path) -> None:
+    """The setting and its value are named, and the least that is right: nothing less is, and nothing is left behind."""
+    arguments = ("learn", text / "train.en", "--output", tmp_path / "few")
+    message = command(*arguments, "--size=5", status=1)
+    assert "VOCABULARY=5" in message
+    assert message.count("\n") == 1
+    least = int(re.findall(r"set it to (\d+)", message)[0])
+    # Eight letters, the mark of a word's begin, and three entries that every model has.
+    assert least == 8 + 1 + 3
+    command(*arguments, f"--size={least - 1}", status=1)
+    assert list(tmp_path.iterdir()) == []
+    command(*arguments, f"--size={least}")
+    assert (tmp_path / "few.model").exists()
 
 
 def test_split_as_sentencepiece_does_with_a_dictionary_of_all_pieces(text: Path, tmp_path: Path) -> None:

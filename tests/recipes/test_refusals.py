@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from recipe_runs import Work
+from recipe_runs import Work, lines, times_of
 
 pytestmark = pytest.mark.xdist_group("recipes")
 
@@ -25,6 +26,22 @@ def test_other_settings(prepared: Callable[[str], Work]) -> None:
     assert "TARGET=de" in refusal(work, "prepare", TARGET="fr")
 
 
+def test_other_settings_without_new_downloads(prepared: Callable[[str], Work], tmp_path: Path) -> None:
+    """What the refusal names is all that has to go, and what was fetched is not among it."""
+    work = Work("multi30k", tmp_path / "work", prepared("multi30k").environment)
+    shutil.copytree(prepared("multi30k").folder, work.folder)
+    (work.folder / "systems").mkdir()
+    words = refusal(work, "prepare", MERGES=151).split()
+    named = [path for path in work.folder.iterdir() if str(path) in words]
+    assert {path.name for path in named} == {"text", "data-bin", "systems"}
+    for path in named:
+        shutil.rmtree(path)
+    downloads = times_of(work.folder / "downloads")
+    work.run("prepare", MERGES=151, MIRROR="/none")
+    assert times_of(work.folder / "downloads") == downloads
+    assert len(lines(work.folder / "data-bin" / "bpe.codes")) == 152
+
+
 @pytest.mark.parametrize(
     ("recipe", "environment", "words"),
     [
@@ -32,6 +49,7 @@ def test_other_settings(prepared: Callable[[str], Work]) -> None:
         ("opus100", {"LANGUAGES": "de xx"}, "LANGUAGES has xx"),
         ("wmt14_en_de", {"SOURCE": "de", "TARGET": "en"}, "SOURCE=de"),
         ("nist_zh_en", {"LDC": "/bin"}, "LDC=/bin"),
+        ("wmt18_zh_en", {"VOCABULARY": "20"}, "VOCABULARY=20"),
     ],
 )
 def test_prepare(new_work: Callable[..., Work], recipe: str, environment: dict[str, str], words: str) -> None:

@@ -34,6 +34,17 @@ PUBLISHED = [
 ]
 
 
+#: Systems that a paper and its first version trained: both numbers.
+TWICE = [("wmt14_en_de", "transformer_big", [28.83, 28.63]), ("wmt14_en_fr", "transformer_big", [41.92, 41.52])]
+
+
+@pytest.mark.parametrize(("recipe", "name", "numbers"), TWICE)
+def test_numbers_of_both_versions(recipe: str, name: str, numbers: list[float]) -> None:
+    published = system_of(recipe, name).published[recipe]
+    assert [result.score for result in published if result.name == "tokenized"] == numbers
+    assert ["v1" in result.where for result in published] == [False, True]
+
+
 @pytest.mark.parametrize(("recipe", "name", "metric", "number"), PUBLISHED)
 def test_published_numbers(recipe: str, name: str, metric: str, number: float) -> None:
     published = system_of(recipe, name).published[recipe]
