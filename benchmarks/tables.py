@@ -19,6 +19,7 @@ from pathlib import Path
 import comparison
 import step_profile
 import sweep
+import update_time
 from plans import Plan
 from records import RECORDS, Record, extent, ratios, read_record, run_program
 
@@ -39,6 +40,7 @@ def tables_of(record: Record) -> dict[str, str]:
         "step_profile": lambda record: {"operations": step_profile.table(record)},
         "soak": soak,
         "quality": qualities,
+        "update_time": update_time.tables,
     }
     setup = record["setup"]
     if setup["program"] not in makers:

@@ -82,6 +82,16 @@ def finished_runs(original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: A
     return original(cfg, trainer, task, epoch_itr)
 
 
+@patch("fairseq.logging.metrics", function="log_start_time")
+def exact_seconds(original: Any, key: str, priority: int = 40, round: int | None = None) -> None:
+    """``train_wall``, the seconds of training steps, is logged in whole seconds: an epoch of 1.4 s as 1.
+
+    Hours of training are summed over epochs (``fairseq_depthwise.reports.training_hours``), so that a small training
+    would lose a third of its time. Here the log has milliseconds.
+    """
+    original(key, priority, 3 if key == "train_wall" else round)
+
+
 @patch("fairseq.trainer")
 def patience(module: Any) -> None:
     """A resumed run forgets how many validations in a row were no better, so ``--patience`` stops it later.

@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         shown = ("source", "options", "series")
         documents = [
-            {"name": name, "summary": summarize(run), **{field: getattr(run, field) for field in shown}}
+            {"name": name, "summary": summarize(run, runs[0]), **{field: getattr(run, field) for field in shown}}
             for name, run in zip(names, runs, strict=True)
         ]
         # JSON has no nan.

@@ -12,6 +12,7 @@ from typing import Any
 
 from fairseq_depthwise.figures import MARKERS, style_of
 from fairseq_depthwise.reports.charts import charts_of
+from fairseq_depthwise.reports.training_hours import share_saved, training_time, why_not_comparable
 from fairseq_depthwise.reports.training_log import Run, Series
 from fairseq_depthwise.tables import shown
 
@@ -43,7 +44,8 @@ svg { width: 100%; height: auto; }
 <h1>$title</h1>
 $tables
 <p>The table has the best loss, in bits, and the best BLEU of the validation set. Thin lines: training, beside
-validation with markers. Bands: one standard deviation. Dashed: growth to that many layers.</p>
+validation with markers. Bands: one standard deviation. Dashed: growth to that many layers. Hours: of all GPUs, or of
+all processes on a CPU, in training steps; saved: of the first run's hours.</p>
 <ul>$legend</ul>
 $charts
 </body>
@@ -51,8 +53,11 @@ $charts
 """)
 
 
-def summarize(run: Run) -> dict[str, Any]:
-    """Return the numbers of a run, losses in bits; None where the log does not have them."""
+def summarize(run: Run, first: Run | None = None) -> dict[str, Any]:
+    """Return the numbers of a run, losses in bits; None where the log does not have them.
+
+    Hours are compared with those of ``first``, if that is another run.
+    """
     loss, ppl = _best(run.of("loss", validation=True), min), run.of("ppl", validation=True)
     perplexities = dict(zip(ppl["updates"], ppl["values"], strict=True))
     grown, speeds = [update for update, *_ in run.growth], _finite(run.of("wps"))
@@ -71,6 +76,7 @@ def summarize(run: Run) -> dict[str, Any]:
         "updates": run.updates,
         "seconds": run.seconds,
         "time": str(timedelta(seconds=round(run.seconds))),
+        **_hours(run, None if first is run else first),
         "words_per_second": statistics.median(speeds) if speeds else None,
         "loss": loss,
         "perplexity": perplexities.get(loss["update"]) if loss else None,
@@ -82,9 +88,26 @@ def summarize(run: Run) -> dict[str, Any]:
 
 def summary_table(names: Sequence[str], runs: Sequence[Run]) -> list[list[str]]:
     """Return a line with the runs' names and one for each number of their summaries that any run has."""
-    summaries = [summarize(run) for run in runs]
+    summaries = [summarize(run, runs[0]) for run in runs]
     lines = [[title.replace("_", " "), *(shown(one[title]) or "-" for one in summaries)] for title in summaries[0]]
     return [["", *names], *(line for line in lines if line[0] != "seconds" and set(line[1:]) != {"-"})]
+
+
+def _hours(run: Run, first: Run | None) -> dict[str, Any]:
+    """Return the hours of training, where, and how many percent of the first run's hours were saved, or why none is."""
+    time = training_time(run)
+    baseline = None if first is None else training_time(first)
+    saved: float | None = None
+    reason: str | None = None
+    if time and baseline:
+        saved = share_saved(time, baseline)
+        reason = why_not_comparable(time, baseline)
+    return {
+        "hours": time.hours if time else None,
+        "trained_on": time.machine if time else None,
+        "percent_saved": None if saved is None else round(100 * saved, 2),
+        "hours_not_comparable": reason,
+    }
 
 
 def _finite(series: Series) -> list[float]:

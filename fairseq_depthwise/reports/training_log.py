@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairseq_compat import UserError
 from fairseq_depthwise.options import require_extra
@@ -20,6 +20,8 @@ from fairseq_depthwise.options import require_extra
 TRAINING = ("train_inner", "train")
 
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]{1,30}) |grew the .* in [\d.]+ s; ([\d,]{1,30}) parameters")
+#: The last line of a training that was not interrupted.
+_ENDED = re.compile(r"done training in [\d.]+ seconds$")
 #: In the line with all options: a choice, as 'model': {'_name': 'transformer', and a value, as 'seed': 1 or seed=1.
 _CHOICE = re.compile(r"'(\w+)': \{'_name': '(\w+)'")
 _OPTION = re.compile(r"\b([a-z]\w*)'?(?:: |=)('[^']*'|\[[^\]]*\]|\([^)]*\)|[^\s,{}()]+)")
@@ -28,13 +30,29 @@ _OPTION = re.compile(r"\b([a-z]\w*)'?(?:: |=)('[^']*'|\[[^\]]*\]|\([^)]*\)|[^\s,
 Series = dict[str, list[float]]
 
 
+class Start(NamedTuple):
+    """The options of fairseq-train that began, or went on with, a training; its first reading is after ``update``."""
+
+    update: int
+    options: dict[str, str]
+
+
+class Epoch(NamedTuple):
+    """Training in an epoch so far, as its last line has it: until ``update``, so many seconds in training steps."""
+
+    update: int
+    seconds: float
+
+
 @dataclass
 class Run:
     """A training run, by one process or by several that went on from each other's checkpoints.
 
     A reading is a split of the data, updates, seconds of training and values. ``seconds`` are without pauses, start-up
     and updates that were repeated; ``parameters`` are as last logged, after ``counted`` updates; ``continued`` has the
-    updates after which another process went on.
+    updates after which another process went on. ``starts`` and ``epochs``, by number, are what hours of training are
+    computed from (:mod:`fairseq_depthwise.reports.training_hours`), and ``ended`` says whether fairseq-train came to
+    its end.
     """
 
     source: str
@@ -45,6 +63,9 @@ class Run:
     parameters: int | None = None
     counted: int = 0
     continued: list[int] = field(default_factory=list)
+    starts: list[Start] = field(default_factory=list)
+    epochs: dict[int, Epoch] = field(default_factory=dict)
+    ended: bool = False
     begins: bool = False  # the next reading is another process's
     wall: float = 0.0  # fairseq's clock, which begins anew in every process
     seconds_before: float = 0.0  # of earlier processes
@@ -61,7 +82,12 @@ class Run:
             self.updates, self.seconds_before = self.readings[-1][1:3] if self.readings else (0, 0.0)
             self.continued = [one for one in self.continued if one < self.updates] + [self.updates]
             self.counted = min(self.counted, self.updates)
+            self.starts = [start for start in self.starts if start.update < self.updates]
+            self.epochs = {number: epoch for number, epoch in self.epochs.items() if epoch.update < update}
             wall = numbers.get("wall", 0.0)
+        if self.begins:
+            self.ended = False
+            self.starts.append(Start(self.updates, self.options))
         self.wall, self.begins, self.updates, self.seconds = wall, False, update, self.seconds_before + wall
         self.readings.append((split, update, self.seconds, numbers))
 
@@ -77,11 +103,18 @@ class Run:
             state = json.loads(line[start:])
             # Values of epochs and validations have the name of their split before their own.
             split = next(name for name in state if name.endswith("num_updates")).removesuffix("num_updates")
+            number = state.get("epoch")
             values = {name.removeprefix(split): value for name, value in state.items()}
             values = {name: value for name, value in values.items() if name not in ("epoch", "update")}
-            self.add(split.removesuffix("_") or TRAINING[0], int(values.pop("num_updates")), values)
+            update = int(values.pop("num_updates"))
+            self.add(split.removesuffix("_") or TRAINING[0], update, values)
+            if split == "train_" and "train_wall" in values:
+                # A process that went on within an epoch counts on from the seconds that its checkpoint had.
+                self.epochs[int(number)] = Epoch(update, float(values["train_wall"]))
         elif match := _PARAMETERS.search(line):
             self.parameters, self.counted = int((match[1] or match[2]).replace(",", "")), self.updates
+        elif _ENDED.search(line):
+            self.ended = True
 
     @cached_property
     def series(self) -> dict[str, dict[str, Series]]:

@@ -1,11 +1,13 @@
 """Scores a trained system of a recipe, beside what was published for it.
 
     python evaluate.py RECIPE SYSTEM
+    python evaluate.py RECIPE SYSTEM --speed      how fast it decodes, instead
 
 Averages the checkpoints that the paper averages, or as many as ``AVERAGE`` says (0: the best on the validation set),
 translates the test sets with the paper's beam and length penalty, and prints every score that the paper reports, with
 its signature; where its baseline, or that one's own, has been evaluated, the difference from it with a paired
-bootstrap. All seeds of a system that were trained are scored, or those of ``SEEDS``.
+bootstrap. All seeds of a system that were trained are scored, or those of ``SEEDS``. Below are means over test sets,
+if there are several, and the hours of training with the share saved against the baseline's.
 """
 
 from __future__ import annotations
@@ -19,15 +21,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from mean_scores import mean_scores, means_table
 from recipe_step import languages_of, run_command_line, run_folder, run_step, say, seeds_of, whole_number
+from result_tables import filled_table
 from systems import System, Training
+from training_times import times_table, training_times
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import atomic_write
 from fairseq_depthwise import tables
 from fairseq_depthwise.checkpoints.averaging import saved_checkpoints, write_average
 from fairseq_depthwise.checkpoints.sizes import depths_in
-from fairseq_depthwise.evaluation.scores import TranslationMetric, detokenize
+from fairseq_depthwise.evaluation.scores import TranslationMetric, detokenize, join_compounds
 from fairseq_depthwise.evaluation.significance import paired_test
 from fairseq_depthwise.evaluation.translations import read_lines, read_translations
 from recipes import RECIPES, Recipe, system_of
@@ -37,13 +42,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe", choices=RECIPES)
     parser.add_argument("system")
+    parser.add_argument("--speed", action="store_true", help="measure how fast the system decodes, instead of scoring")
     options = parser.parse_args()
     recipe, system = RECIPES[options.recipe], with_average(system_of(options.recipe, options.system))
     work = Path(os.environ["WORK"])
+    if options.speed:
+        from decoding_speed import measure_speed
+
+        measure_speed(options.recipe, options.system)
+        return
+    baselines = list(baselines_of(options.recipe, system))
     if recipe.many:
         from evaluate_languages import evaluate_languages
 
         evaluate_languages(options.recipe, options.system, system, work)
+        print()
+        print(times_table(training_times(options.system, baselines, [os.environ.get("SEED") or "1"])))
         return
     seeds = (os.environ.get("SEEDS") or os.environ.get("SEED") or "").split() or seeds_of(work, options.system)
     if not seeds:
@@ -53,14 +67,22 @@ def main() -> None:
         for number, test in enumerate(tests):
             folder = run_folder(os.environ, options.system, seed)
             translate(recipe, system, folder, work, test, "test" if number == 0 else f"test{number}")
+    name = f"{options.system}{averaged_name()}"
+    published = system.published.get(options.recipe, ())
+    documents = {}
     for test in tests:
-        scores = score_seeds(options.recipe, options.system, system, work, test, seeds)
-        name = f"{options.system}{averaged_name()}"
-        write_json(work / "systems" / f"{name}.{test}.scores.json", scores)
+        documents[test] = score_seeds(options.recipe, options.system, system, work, test, seeds)
         settings = f"{test}, beam {recipe.beam}, lenpen {recipe.length_penalty}"
         print(f"{options.recipe}, {name}: {system.about}; {settings}\n")
-        published = [score for score in system.published.get(options.recipe, ()) if score.test in ("", test)]
-        print(report(scores, published))
+        print(report(documents[test], [score for score in published if score.test in ("", test)]))
+    further: dict[str, Any] = {"training": training_times(options.system, baselines, seeds)}
+    if len(tests) > 1:
+        further["over_tests"] = mean_scores(documents)
+        of_baselines = {base: system_of(options.recipe, base).published.get(options.recipe, ()) for base in baselines}
+        print(means_table(further["over_tests"], tests, published, of_baselines))
+    print(times_table(further["training"]))
+    for test, document in documents.items():
+        write_json(work / "systems" / f"{name}.{test}.scores.json", document | further)
 
 
 def with_average(system: System) -> System:
@@ -101,19 +123,19 @@ def translate(recipe: Recipe, system: System, folder: Path, work: Path, test: st
         return
     data = work / "data-bin"
     source, target = languages_of(data)
-    name, file = recipe.subwords
-    options = [name, data / file, "--max-tokens", whole_number(os.environ, "MAX_TOKENS", 4096)]
+    options = [*recipe.text_options(data), "--max-tokens", whole_number(os.environ, "MAX_TOKENS", 4096)]
     options += ["--post-process", "sentencepiece" if "sentencepiece" in recipe.text else "subword_nmt"]
     options += [] if torch.cuda.is_available() else ["--cpu"]
     say(f"translating {test} with {checkpoint}")
     with atomic_write(generated := output / f"{test}.generated") as log:
         run_command_line(
             *("generate", data, "--path", checkpoint, "--source-lang", source, "--target-lang", target),
-            *("--gen-subset", subset, "--beam", recipe.beam, "--lenpen", recipe.length_penalty, *recipe.text),
+            *("--gen-subset", subset, "--beam", recipe.beam, "--lenpen", recipe.length_penalty),
             *options,
             stdout=log,
         )
-    tokens = read_translations(str(generated), tokenized=True).sentences
+    sentences = read_translations(str(generated), tokenized=True).sentences
+    tokens = [join_compounds(sentence) for sentence in sentences]  # as prepare.sh does with the reference
     text = detokenize(tokens, target) if "--tokenizer" in recipe.text else tokens
     for path, lines in ((output / f"{test}.tok", tokens), (done, text)):
         with atomic_write(path) as written:
@@ -154,7 +176,10 @@ def average_of(training: Training, folder: Path, best: Path) -> Path:
 
 
 def score_seeds(recipe: str, name: str, system: System, work: Path, test: str, seeds: Sequence[str]) -> dict[str, Any]:
-    """Return every metric of every seed, and the nearest baseline that has been evaluated with the same seed."""
+    """Return every metric of every seed, beside those of its baselines that have been evaluated with the same seed.
+
+    ``baseline`` is the nearest of them.
+    """
     _, target = languages_of(work / "data-bin")
     document: dict[str, Any] = {"recipe": recipe, "system": name, "test": test, "seeds": list(seeds), "metrics": {}}
     for metric_name in RECIPES[recipe].metrics:
@@ -165,14 +190,17 @@ def score_seeds(recipe: str, name: str, system: System, work: Path, test: str, s
             sentences = read_lines(str(results_of(run_folder(os.environ, name, seed)) / f"{test}{suffix}"))
             scored = metric.score(sentences, references)
             run: dict[str, Any] = {"seed": seed, "score": scored.score, "signature": scored.signature}
+            others = {}
             for baseline in baselines_of(recipe, system):
                 base = results_of(run_folder(os.environ, baseline, seed)) / f"{test}{suffix}"
                 if base.exists():
-                    others = read_lines(str(base))
-                    run["baseline"] = baseline
-                    run["baseline_score"] = metric.score(others, references).score
-                    run["p"] = paired_test(others, sentences, references, metric)
-                    break
+                    others[baseline] = read_lines(str(base))
+            run["baseline_scores"] = {base: metric.score(lines, references).score for base, lines in others.items()}
+            if others:
+                nearest = next(iter(others))
+                run["baseline"] = nearest
+                run["baseline_score"] = run["baseline_scores"][nearest]
+                run["p"] = paired_test(others[nearest], sentences, references, metric)
             runs.append(run)
         document["metrics"][metric_name] = runs
     return document
@@ -208,9 +236,7 @@ def report(scores: Mapping[str, Any], published: Sequence[Any]) -> str:
             mean = tables.spread([run["score"] for run in runs], 2)
             rows.append([name, "mean", mean, numbers or "-"] + ["-"] * 3)
     # Columns that say nothing here: no paper has a number, or there is no baseline.
-    columns = [column for column in zip(*rows, strict=True) if set(column[1:]) != {"-"}]
-    rows = [list(row) for row in zip(*columns, strict=True)]
-    return tables.aligned(rows) + (
+    return filled_table(rows) + (
         "\np: how often chance alone gives a difference from the baseline as large as this one (paired bootstrap)\n"
         if any("p" in run for runs in scores["metrics"].values() for run in runs)
         else ""

@@ -46,6 +46,21 @@ def epoch(update: int, depth: int) -> str:
     return line(json.dumps({"epoch": 1, "train_num_updates": str(update), "train_depth": str(depth)}))
 
 
+def steps(number: int, update: int, seconds: float, wall: float, **values: object) -> str:
+    """What is logged at the end of an epoch, or where a process ends within one: seconds of all its training steps."""
+    values = {"num_updates": str(update), "train_wall": f"{seconds:g}", "wall": f"{wall:g}", **values}
+    return line(json.dumps({"epoch": number, **{f"train_{name}": value for name, value in values.items()}}))
+
+
+def begun(processes: int = 1, precision: str = "") -> str:
+    """What is logged when a process starts."""
+    options = {"distributed_world_size": processes, **({precision: True} if precision else {})}
+    return line(str({"_name": None, "distributed_training": {"_name": None, **options}}))
+
+
+DONE = line("done training in 9.0 seconds")
+
+
 def write(path: Path, *lines: str) -> Path:
     path.parent.mkdir(exist_ok=True)
     path.write_text("".join(lines), encoding="utf-8")
@@ -77,6 +92,7 @@ def test_numbers(run_of: Document) -> None:
     assert run["summary"] == {
         "architecture": "sdt_transformer", "encoder_layers": "2", "decoder_layers": "1", "grown_after": [],
         "continued_after": [], "parameters": 12345, "updates": 2, "seconds": 2, "time": "0:00:02",
+        "hours": None, "trained_on": None, "percent_saved": None, "hours_not_comparable": None,
         "words_per_second": 900.5,
         "loss": {"value": 4.5, "update": 2}, "perplexity": 22.6, "bleu": {"value": 3.5, "update": 2},
         "learning_rate": 0.001, "not_finite": {"loss": 1},
@@ -166,3 +182,63 @@ def test_the_page_of_several_runs(tmp_path: Path, printed: Callable[..., str]) -
     assert links
     assert all(link.startswith("#") for link in links)
     assert not re.search(r"\bnan\b", re.sub(r"<table>.*?</table>", "", content))
+
+
+def seconds_of(run: Any) -> float:
+    return 3600 * float(run["summary"]["hours"])
+
+
+def test_hours_are_those_of_training_steps(run_of: Document) -> None:
+    """Neither validation, which the clock has, nor what the lines within an epoch say twice."""
+    logs = (begun(), inner(1, 10, train_wall="4"), inner(2, 30, train_wall="5"), valid(2))
+    assert seconds_of(run_of(*logs, steps(1, 3, 10, 60), inner(4, 80, train_wall="6"), steps(2, 5, 11, 99), DONE)) == 21
+    assert seconds_of(run_of(begun(8), steps(1, 3, 10, 60))) == 80
+
+
+def test_hours_of_a_run_that_was_stopped_and_resumed(run_of: Document) -> None:
+    """Within an epoch, the next process counts on from its checkpoint; after a kill, some updates are done twice."""
+    stopped = (begun(), steps(1, 10, 10, 12), steps(2, 14, 4, 18), DONE)
+    assert seconds_of(run_of(*stopped, begun(), steps(2, 20, 10, 7), steps(3, 30, 9, 19), DONE)) == 29
+    again = (begun(), steps(2, 18, 8, 5), DONE, begun(), steps(2, 20, 10, 4), steps(3, 24, 4, 9), DONE)
+    assert seconds_of(run_of(*stopped, *again)) == 24
+    assert seconds_of(run_of(*stopped, *again, begun(), DONE)) == 24, "nothing was left to train"
+    killed = (begun(), steps(1, 10, 10, 12), steps(2, 20, 12, 30), inner(25, 36, train_wall="30"))
+    assert seconds_of(run_of(*killed, begun(), steps(2, 20, 10, 9), steps(3, 30, 9, 19), DONE)) == 29
+
+
+def test_hours_of_a_run_that_was_killed_within_an_epoch(run_of: Document) -> None:
+    """After the last epoch's line come those of --log-interval, the first of which began within that epoch."""
+    later = [inner(update, update + 6, train_wall="10") for update in (20, 30)]
+    run = run_of(begun(), inner(10, 11, train_wall="10"), steps(1, 16, 17, 20), *later)
+    assert seconds_of(run) == 17 + 4 + 10
+
+
+def test_hours_of_a_run_whose_processes_change(run_of: Document) -> None:
+    """As with --elastic: each second counts for as many processes as there were."""
+    run = run_of(begun(4), steps(1, 10, 10, 10), begun(2), steps(2, 30, 40, 41), DONE)
+    assert seconds_of(run) == 4 * 10 + 2 * 40
+    assert run["summary"]["trained_on"] == "4 and 2 CPU, fp32"
+    within = run_of(begun(4), inner(10, 10), begun(2), inner(20, 30), steps(1, 20, 36, 30), DONE)
+    assert seconds_of(within) == pytest.approx(36 * (4 * 10 + 2 * 30) / 40)
+
+
+def test_hours_saved_of_the_first_run(tmp_path: Path, document: Document, printed: Callable[..., str]) -> None:
+    gpu = {"gb_free": "70.1"}
+    runs = [
+        write(tmp_path / "deep.log", begun(2, "bf16"), steps(1, 10, 100, 110, **gpu), DONE),
+        # The last start failed before its first update.
+        write(tmp_path / "grown.log", begun(4, "bf16"), steps(1, 10, 30, 40, **gpu), DONE, begun(4)),
+        write(tmp_path / "other.log", begun(2), steps(1, 10, 30, 40, **gpu), DONE),
+        write(tmp_path / "cpu.log", begun(2, "bf16"), steps(1, 10, 30, 40), DONE),
+        write(tmp_path / "running.log", begun(2, "bf16"), steps(1, 10, 30, 40, **gpu)),
+    ]
+    summaries = [run["summary"] for run in document("report", *runs)["runs"]]
+    assert [summary["percent_saved"] for summary in summaries] == [None, 40, None, None, None]
+    reasons = [summary["hours_not_comparable"] for summary in summaries]
+    assert reasons[:2] == [None, None]
+    for reason, word in zip(reasons[2:], ("fp32", "CPU", "ended"), strict=True):
+        assert word in reason
+    table = printed("report", *runs[:2], "--output", tmp_path / "page.html")
+    rows = {row[0]: row[1:] for row in (re.split(r"  +", text.strip()) for text in table.splitlines())}
+    assert rows["trained on"] == ["2 GPU, bf16", "4 GPU, bf16"]
+    assert rows["percent saved"] == ["-", "40"]

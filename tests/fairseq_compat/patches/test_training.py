@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from fairseq.logging import metrics
 from fairseq.models.distributed_fairseq_model import DistributedFairseqModel
 from growing_trainer import BATCHES, trainer_of
 from many_languages import make_data
@@ -154,3 +155,15 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 def test_the_limit_of_open_files_is_raised(run_python: RunPython, tmp_path: Path) -> None:
     result = run_python(LOADING, make_data(tmp_path / "data", 40, parts={"train": 1, "valid": 1}))
     assert result.stdout.split() == ["1000", "1000"], result.stderr
+
+
+# Seconds of training steps.
+
+
+def test_training_seconds_are_logged_in_milliseconds() -> None:
+    with metrics.aggregate(new_root=True) as logged:
+        for name in ("train_wall", "other"):
+            metrics.log_start_time(name, round=0)
+            metrics.log_stop_time(name)
+            logged[name].sum = 1.4321
+        assert dict(logged.get_smoothed_values()) == {"train_wall": 1.432, "other": 1}

@@ -1,0 +1,86 @@
+"""Means over a recipe's test sets, and differences from baselines, as in the paper on multi-unit Transformers.
+
+Its Table 5 has means over "all test sets", which are those of Table 1's five columns, the validation set MT06 among
+them; so is the difference in Table 1, "over dev set and test sets", from the plain Transformer. All five are test sets
+of the recipe ``nist_zh_en``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from result_tables import NOTHING, filled_table
+from systems import Published
+
+from fairseq_depthwise.tables import spread
+
+
+def mean_scores(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the mean of each metric and seed over test sets, and the differences from baselines scored on all of them.
+
+    ``documents`` are the scores of each test set.
+    """
+    first = next(iter(documents.values()))
+    means: dict[str, list[dict[str, Any]]] = {}
+    for metric, runs in first["metrics"].items():
+        means[metric] = []
+        for place, run in enumerate(runs):
+            over_tests = [document["metrics"][metric][place] for document in documents.values()]
+            mean = fmean(scored["score"] for scored in over_tests)
+            differences = {}
+            for baseline in run["baseline_scores"]:
+                scores = [scored["baseline_scores"].get(baseline) for scored in over_tests]
+                if None not in scores:
+                    differences[baseline] = mean - fmean(scores)
+            means[metric].append({"seed": run["seed"], "mean": mean, "differences": differences})
+    return means
+
+
+def published_mean(published: Sequence[Published], metric: str, tests: Sequence[str]) -> float | None:
+    """Return the mean of the published scores over test sets; None unless there is a score of each."""
+    scores = {score.test: score.score for score in published if score.metric == metric}
+    if not all(test in scores for test in tests):
+        return None
+    return fmean(scores[test] for test in tests)
+
+
+def means_table(
+    means: Mapping[str, Sequence[Mapping[str, Any]]],
+    tests: Sequence[str],
+    published: Sequence[Published],
+    published_of_baselines: Mapping[str, Sequence[Published]],
+) -> str:
+    """Return means and differences as a table; each difference has a row of its own."""
+    rows = [["metric", "seed", f"mean of {len(tests)} sets", "published", "difference", "published", "from"]]
+    for metric, runs in means.items():
+        paper = published_mean(published, metric, tests)
+        papers = {name: published_mean(scores, metric, tests) for name, scores in published_of_baselines.items()}
+        lines = [(run["seed"], f"{run['mean']:.2f}", _signed(run["differences"])) for run in runs]
+        if len(runs) > 1:
+            lines.append(("mean", spread([run["mean"] for run in runs], 2), _mean_differences(runs)))
+        for seed, mean, differences in lines:
+            start = [metric, seed, mean, NOTHING if paper is None else f"{paper:.2f}"]
+            for baseline, difference in differences.items():
+                other = papers[baseline]
+                printed = NOTHING if paper is None or other is None else f"{paper - other:+.2f}"
+                rows.append([*start, difference, printed, baseline])
+            if not differences:
+                rows.append([*start, NOTHING, NOTHING, NOTHING])
+    return filled_table(rows)
+
+
+def _signed(differences: Mapping[str, float]) -> dict[str, str]:
+    return {baseline: f"{difference:+.2f}" for baseline, difference in differences.items()}
+
+
+def _mean_differences(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the mean difference over seeds from each baseline that has all of them."""
+    result = {}
+    for baseline in runs[0]["differences"]:
+        if all(baseline in run["differences"] for run in runs):
+            differences = [run["differences"][baseline] for run in runs]
+            sign = "+" if fmean(differences) >= 0 else ""
+            result[baseline] = sign + spread(differences, 2)
+    return result
