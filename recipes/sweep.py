@@ -2,6 +2,7 @@
 
     python recipes/sweep.py recipes/plans/multi30k.toml recipes/plans/tatoeba_de_en.toml
     python recipes/sweep.py recipes/plans/multi30k.toml --jobs 12 --gpus 1 --results results
+    python recipes/sweep.py recipes/plans/depth.toml --only '.*-3_3-.*'
 
 Each training is a process with the lowest priority and one thread; its result is a JSON file, and what has one is not
 trained again. A training that was stopped goes on from its last checkpoint. The final trainings of a system begin when
@@ -14,6 +15,7 @@ import argparse
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -48,8 +50,8 @@ RESULTS = HERE.parent / "docs" / "records" / "protocol"
 class Sweep:
     """Trains what is missing of some plans, each training in a process that a thread waits for."""
 
-    def __init__(self, plans: Sequence[Plan], work: Path, gpus: int) -> None:
-        self.plans, self.work, self.gpus = plans, work, gpus
+    def __init__(self, plans: Sequence[Plan], work: Path, gpus: int, only: re.Pattern[str]) -> None:
+        self.plans, self.work, self.gpus, self.only = plans, work, gpus, only
         self.running: dict[Future[None], tuple[Plan, Run, int]] = {}
         self.processes: set[subprocess.Popen[bytes]] = set()
         self.starting = threading.Lock()  # no process begins while all are ended
@@ -90,7 +92,9 @@ class Sweep:
         begun = [(plan, run) for plan, run, _ in self.running.values()]
         for plan in self.plans:
             for run in plan.runs():
-                if (plan, run) not in begun and plan.result(run) is None and (run.values or plan.best(run.system)):
+                if not self.only.fullmatch(run.name) or (plan, run) in begun or plan.result(run) is not None:
+                    continue
+                if run.values or plan.best(run.system):
                     return plan, run
         return None
 
@@ -253,11 +257,12 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder (default: docs/records/protocol)")
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time (default: 1)")
     parser.add_argument("--gpus", type=int, default=0, help="that the trainings share (default: 0, the CPU)")
+    parser.add_argument("--only", type=re.compile, default=".*", metavar="REGEX", help="trainings of such names only")
     parser.add_argument("--nice", type=int, default=19, help="0 to 19; 19 is the lowest priority (default)")
     options = parser.parse_args()
     plans = [Plan(path, options.results) for path in options.plans]
     os.nice(options.nice)
-    Sweep(plans, options.work, options.gpus).train(options.jobs)
+    Sweep(plans, options.work, options.gpus, options.only).train(options.jobs)
 
 
 if __name__ == "__main__":

@@ -254,3 +254,31 @@ def test_a_sweep_that_was_killed_ends_like_one_that_was_not(prepared: Callable[[
     scores = results["alone"]["depthwise_lstm_open-seed1.json"]["scores"]
     assert scores.keys() == {*plan.content["tests"], "sacrebleu", "chrf"}
     assert not list((tmp_path / "alone").glob("multi30k/protocol/*/*-lr*/checkpoints"))
+
+
+def test_only_some_trainings(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, PLAN)
+    values = [dict(run.values or ()) for run in plan.grid("depthwise_lstm_open")]
+    some = sweep.Sweep([plan], tmp_path, 0, re.compile(".*lr0.03"))
+    begun = some.next_run()
+    assert begun is not None
+    assert dict(begun[1].values or ()) == values[1]
+    add(plan, begun[1], 3.0)
+    assert some.next_run() is None
+    # A final training waits for its grid, whichever trainings are asked for.
+    final = sweep.Sweep([plan], tmp_path, 0, re.compile(".*-seed1"))
+    assert final.next_run() is None
+    add(plan, plan.grid("depthwise_lstm_open")[0], 2.0)
+    assert final.next_run() == (plan, Run("depthwise_lstm_open", 1))
+
+
+def test_seconds_of_all_parts(tmp_path: Path) -> None:
+    parts = sweep.begin_part(tmp_path, 0)
+    assert sweep.seconds_of(parts) is None
+    parts[-1]["seconds"] = 10.5
+    sweep.write_json(tmp_path / sweep.PARTS, parts)
+    parts = sweep.begin_part(tmp_path, 200)
+    parts[-1]["seconds"] = 4.0
+    assert sweep.seconds_of(parts) == 14.5
+    # The second part was killed, with the program that waited for it.
+    assert sweep.seconds_of(sweep.begin_part(tmp_path, 400)) is None
