@@ -27,7 +27,7 @@ from recipes import RECIPES, system_of
 #: (recipes, systems, where it stands, settings): patterns of whole names; all papers' systems match some of them.
 Rule = tuple[str, str, str, dict[str, Any]]
 
-SMALL = "multi30k|tatoeba_de_en|mixed_de_en"
+SMALL = "multi30k|tatoeba_de_en|mixed_de_en|hops"
 _DEPTHWISE = r"transformer_(base|big|\d+l|big_12l_6l)|depthwise_.*"
 _SDT = r"pre_norm_.*|deep_.*|dlcl_.*|sparse_.*|sdt_.*|stack_12l|reg_6l"
 _WMT = r"wmt14_en_de|wmt14_en_fr|wmt15_cs_en"
@@ -124,6 +124,12 @@ RULES: list[Rule] = [
     (SMALL, "depthwise_.*", "section 2", {"norm": "depth-wise"}),
     ("multi30k|tatoeba_de_en", "deep.*|sdt.*", "protocol", {"layers": (12, 4)}),
     ("mixed_de_en", "deep.*|sdt.*", "protocol", {"layers": (18, 6)}),
+    # A made corpus: 64 sentences of 34 words and an end in an update.
+    ("hops", ".*", "recipes/hops/README.md", {
+        "width": 64, "ffn": 128, "layers": (2, 1), "batch": 64 * 35, "updates": 6000, "lr": 1e-3,
+        "dropout": (0.0, 0.0, 0.0), "patience": -1, "kept": 10, "beam": 1,
+    }),
+    ("hops", "deep.*|sdt.*", "recipes/hops/README.md", {"layers": (8, 1)}),
 ]  # fmt: skip
 
 #: An epoch of each corpus in updates, by the papers' numbers of both.
