@@ -31,6 +31,9 @@ from plans import Plan, Run
 #: Updates between two lines of a log.
 INTERVAL = 10
 
+#: System of a plan -> the paper's number for what is nearest to it.
+PUBLISHED = {"sdt-stages": "31.5% (Sdt-RPR-24L, Table 1)"}
+
 
 def updates_by_depth(plan: Plan, command: Sequence[str]) -> dict[str, int]:
     """Return how many updates a training makes at each depth of its encoder, from the command that trains it."""
@@ -89,14 +92,15 @@ def tables(record: records.Record) -> dict[str, list[list[str]]]:
         low, middle, high = records.extent(seconds)
         by_depth.append([depth, f"{middle:.3f} ({low:.3f} to {high:.3f})"])
     base = record["setup"]["base"]
-    shares = [["system", "updates at each depth", "hours", f"time saved against `{base}`"]]
+    shares = [["system", "updates at each depth", "hours", f"time saved against `{base}`", "published"]]
     for system, updates in record["updates"].items():
         stages = ", ".join(f"{number:,} of {depth} layers" for depth, number in updates.items())
-        hours = _seconds_by_round(record, system)
-        saved = [1 - ratio for ratio in records.ratios(hours, _seconds_by_round(record, base))]
+        seconds = _seconds_by_round(record, system)
+        saved = [1 - ratio for ratio in records.ratios(seconds, _seconds_by_round(record, base))]
         low, middle, high = records.extent(saved)
         cell = "" if system == base else f"{middle:.1%} ({low:.1%} to {high:.1%})"
-        shares.append([f"`{system}`", stages, f"{records.extent(hours)[1] / 3600:.2f}", cell])
+        hours = records.extent(seconds)[1] / 3600
+        shares.append([f"`{system}`", stages, f"{hours:.2f}", cell, PUBLISHED.get(system, "")])
     return {"depths": by_depth, "saved": shares}
 
 

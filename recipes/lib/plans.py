@@ -62,6 +62,11 @@ class Plan:
         self.axes: dict[str, list[float]] = self.content["grid"]
         self.metrics: list[str] = self.content.get("metrics", ["sacrebleu", "chrf"])
         self.digest = hashlib.sha256(json.dumps(self.content, sort_keys=True).encode()).hexdigest()[:16]
+        unknown = sorted(_systems_named(self.content) - self.systems.keys())
+        if unknown:  # a misspelled one would have the seeds and rate of all others, and be compared with nothing
+            raise UserError(
+                f"{path} names {', '.join(unknown)}, which is none of its systems: {', '.join(self.systems)}"
+            )
 
     def seeds(self, system: str) -> list[int]:
         """Return the seeds of a system's final trainings: its own, or those of all systems."""
@@ -147,6 +152,17 @@ class Plan:
         command += [f"--source-lang={source}", f"--target-lang={target}", *recipe.text_options(work / "data-bin")]
         command += ["--save-dir", f"{folder}/checkpoints", "--log-file", f"{folder}/train.log"]
         return command if on_gpu else [*command, "--cpu"]
+
+
+def _systems_named(content: Mapping[str, Any]) -> set[str]:
+    """Return the systems that a plan's comparisons, seeds and shared rates are about."""
+    named = {*content.get("seeds_of", {})}
+    for system, other in [*content.get("tuned_as", {}).items(), *content.get("pairs", [])]:
+        named |= {system, other}
+    for comparison in [content["primary"], *content.get("secondary", [])]:
+        for pair in (comparison, comparison.get("minus", comparison)):
+            named |= {pair["system"], pair["base"]}
+    return named
 
 
 def loss_of(result: Mapping[str, Any]) -> float:

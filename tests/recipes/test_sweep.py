@@ -35,7 +35,7 @@ MULTI30K = sweep.PLANS / "multi30k.toml"
 SMALL = " ".join([*small(16), "--max-tokens 400 --optimizer adam --lr-scheduler polynomial_decay --num-workers 0"])
 PLAN = f"""
 recipe = "multi30k"
-primary = {{ system = "depthwise_lstm_open", base = "transformer", metric = "sacrebleu" }}
+primary = {{ system = "depthwise_lstm_open", base = "depthwise_lstm_open", metric = "sacrebleu" }}
 tests = ["test_2016_flickr", "test_2018_flickr"]
 updates = {{ grid = 4, final = 6 }}
 seeds = [1]
@@ -254,6 +254,19 @@ def test_a_sweep_that_was_killed_ends_like_one_that_was_not(prepared: Callable[[
     scores = results["alone"]["depthwise_lstm_open-seed1.json"]["scores"]
     assert scores.keys() == {*plan.content["tests"], "sacrebleu", "chrf"}
     assert not list((tmp_path / "alone").glob("multi30k/protocol/*/*-lr*/checkpoints"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "[tuned_as]\nmute = 'transformer'",
+        "[seeds_of]\nmute = [1]",
+        "[[secondary]]\nsystem = 'transformer'\nbase = 'mute'\nmetric = 'chrf'",
+    ],
+)
+def test_a_name_that_is_no_system(tmp_path: Path, wrong: str) -> None:
+    with pytest.raises(UserError, match="mute"):
+        plan_of(tmp_path, f"{MULTI30K.read_text()}\n{wrong}\n")
 
 
 def test_only_some_trainings(tmp_path: Path) -> None:
