@@ -129,10 +129,21 @@ def _grid(plan: Plan) -> str:
         for values in combinations:
             result = plan.result(Run(system, 1, values))
             loss = "-" if result is None else "failed" if "failed" in result else f"{loss_of(result):.3f}"
-            cells.append(f"**{loss}**" if best and best.values == values and result else loss)
+            is_best = best is not None and best.values == values and result is not None
+            cells.append(f"**{loss}**{_edge(plan, values)}" if is_best else loss)
         lines.append([f"`{system}`", *cells])
     ended = [plan.result(run) is not None for run in plan.runs()]
     return markdown(lines) + f"\n{sum(ended)} of {len(ended)} trainings have ended, final ones included.\n"
+
+
+def _edge(plan: Plan, values: tuple[tuple[str, float], ...] | None) -> str:
+    """Return a remark on a best combination beside which a lower or higher value could not be tried."""
+    axes = []
+    for axis, value in values or ():
+        tried = {*plan.axes[axis], *plan.content["beyond"].get(axis, [])}
+        if len(tried) > 1 and value in (min(tried), max(tried)) and value > 0:  # no rate or dropout is below 0
+            axes.append(axis)
+    return f" (edge of {', '.join(axes)})" if axes else ""
 
 
 def _final(plan: Plan) -> str:
@@ -141,16 +152,30 @@ def _final(plan: Plan) -> str:
         results = list(_finals(plan, system).values())
         if not results:
             continue
-        columns = [[measure(plan, result, loss) for result in results] for loss in LOSSES.values()]
-        scored = results if len(results) == len(plan.seeds(system)) else []  # before that they are not looked at
-        columns += [[measure(plan, result, metric) for result in scored] for metric in plan.metrics]
+        failed = _failures(plan, system)
+        shown = results if failed is not None else []  # before all have ended they are not looked at
+        columns = [[measure(plan, result, name) for result in shown] for name in (*LOSSES.values(), *plan.metrics)]
         digits = [*(3 for _ in LOSSES), *(2 for _ in plan.metrics), 0]
-        cells = [spread(values, shown) for values, shown in zip((*columns, _minutes(results)), digits, strict=True)]
+        cells = [spread(values, places) for values, places in zip((*columns, _minutes(results)), digits, strict=True)]
         chosen = [f"{value:g}" for value in results[0]["values"].values()]
-        failed = sum("failed" in (plan.result(Run(system, seed)) or {}) for seed in plan.seeds(system))
         seeds = str(len(results)) + (f", {failed} failed" if failed else "")
         lines.append([f"`{system}`", f"{results[0]['parameters']:,}", *chosen, seeds, *cells])
     return markdown(lines) + _registered(plan) if len(lines) > 1 else "No final training has ended yet.\n"
+
+
+def _failures(plan: Plan, system: str) -> int | None:
+    """Return how many final trainings of a system have failed; None before all have ended.
+
+    If the whole grid has failed, there is nothing to train with, and all have.
+    """
+    grid = plan.grid(plan.tuned_as(system))
+    if plan.best(system) is None and all(plan.result(run) is not None for run in grid):
+        return len(plan.seeds(system))
+    results = [plan.result(Run(system, seed)) for seed in plan.seeds(system)]
+    ended = [result for result in results if result is not None]
+    if len(ended) < len(results):
+        return None
+    return sum("failed" in result for result in ended)
 
 
 def _minutes(results: Sequence[Mapping[str, Any]]) -> list[float]:
@@ -214,13 +239,19 @@ def _registered(plan: Plan) -> str:
     text = ""
     for number, entry in enumerate([plan.content["primary"], *plan.content.get("secondary", [])]):
         comparison = Comparison.of(entry)
+        label = "Secondary: " if number else ""
+        failures = [_failures(plan, system) for system in comparison.systems]
+        if any(failures) and None not in failures:
+            text += f"\n{label}{comparison}, {comparison.metric}: undecided, since trainings have failed: "
+            text += ", ".join(f"{n} of `{system}`" for system, n in zip(comparison.systems, failures, strict=True) if n)
+            text += ".\n"
         if not complete.keys() >= {*comparison.systems}:
             continue
         difference = difference_of(plan, comparison)
         digits = difference.digits
         each = ", ".join(f"{value:+.{digits}f}" for value in difference.each)
         text += (
-            f"\n{'Secondary: ' if number else ''}{comparison}, {comparison.metric}, seed by seed: {each}. Mean "
+            f"\n{label}{comparison}, {comparison.metric}, seed by seed: {each}. Mean "
             f"{fmean(difference.each):+.{digits}f}; 95 % interval over seeds {difference.low:+.{digits}f} to "
             f"{difference.high:+.{digits}f} (Student){_over_sentences(plan, comparison)}: "
             f"{comparison.verdict(difference)} at this size.\n"
@@ -270,29 +301,36 @@ def _tests(plan: Plan) -> str:
 def _compared(plan: Plan) -> str:
     """Return the plan's comparisons of two systems, by default all pairs.
 
-    The p values of all but the primary one are corrected by Holm for their number.
+    The p values of all but the primary one are corrected by Holm for their number; those of pairs that cannot be
+    compared yet count as 1, so that a number does not change when others come.
     """
     chosen = Comparison.of(plan.content["primary"])
     names = [*plan.metrics, "validation loss"]
     complete = _complete(plan)
-    pairs = plan.content.get("pairs") or [(system, base) for base, system in combinations(complete, 2)]
-    pairs = [(system, base) for system, base in pairs if complete.keys() >= {system, base}]
-    differences = {
-        (system, base): [difference_of(plan, Comparison(system, base, name)) for name in names]
-        for system, base in pairs
-    }
+    pairs = plan.content.get("pairs") or [(system, base) for base, system in combinations(plan.systems, 2)]
+    differences: dict[tuple[str, str], list[Difference]] = {}
+    for system, base in pairs:
+        if complete.keys() >= {system, base}:
+            differences[system, base] = [difference_of(plan, Comparison(system, base, name)) for name in names]
     primary = set() if chosen.minus else {chosen.system, chosen.base}
-    secondary = [pair for pair in pairs if {*pair} != primary]
-    corrected = dict(zip(secondary, holm([differences[pair][0].p for pair in secondary]), strict=True))
-    lines = [["system", "against", names[0], "p", "p by Holm", *names[1:]]]
+    family = [(system, base) for system, base in pairs if {system, base} != primary]
+    ps = [differences[pair][0].p if pair in differences else 1.0 for pair in family]
+    corrected = dict(zip(family, holm(ps), strict=True))
+    lines = [["system", "against", "seeds", names[0], "p", "p by Holm", *names[1:]]]
     for (system, base), (first, *others) in differences.items():
         p = f"{corrected[system, base]:.2g}" if (system, base) in corrected else "primary"
-        lines.append([f"`{system}`", f"`{base}`", str(first), f"{first.p:.2g}", p, *map(str, others)])
-    return markdown(lines) if pairs else "No two systems can be compared yet.\n"
+        seeds = str(len(first.each))
+        lines.append([f"`{system}`", f"`{base}`", seeds, str(first), f"{first.p:.2g}", p, *map(str, others)])
+    return markdown(lines) if differences else "No two systems can be compared yet.\n"
 
 
 def _scores(plan: Plan) -> str:
-    """Return what a first page needs: each system's parameters and scores, and the difference from the base."""
+    """Return what a first page needs: each system's parameters and scores, and the difference from the base.
+
+    Empty for plans of several shapes or variants of a system, which the recipe does not describe.
+    """
+    if any("-" in system for system in plan.systems):
+        return ""
     chosen, complete = plan.content["primary"], _complete(plan)
     metric = plan.metrics[0]
     lines = [["system", "parameters", "seeds", metric, "difference (95 %)", *plan.metrics[1:]]]

@@ -3,13 +3,15 @@
     python benchmarks/update_time.py recipes/plans/stages.toml --work runs/sweep
 
 Each depth is trained by the plan's own command, on its data, for some updates in each round; the depths take turns. The
-first updates of a round do not count. To be run on a quiet machine. Writes the record ``update_time_PLAN``.
+first updates of a round do not count. To be run on a quiet machine. Growing itself, the new optimizer, validation,
+saving and start-up are left out. Writes the record ``update_time_PLAN``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -56,7 +58,8 @@ def seconds_of_update(command: Sequence[str], layers: str, updates: int) -> floa
         words = [*command, "--encoder-layers", layers, "--max-update", str(updates + INTERVAL)]
         words += ["--log-interval", str(INTERVAL), "--log-file", str(log), "--save-dir", folder]
         words += ["--no-save", "--disable-validation"]
-        status = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # as the sweep trains
+        status = subprocess.run(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if status.returncode:
             raise UserError(f"the training with {layers} layers failed: {status.stderr.strip()[-300:]}")
         lines = log.read_text(encoding="utf-8").splitlines()
@@ -80,7 +83,8 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> None:
     still = next(commands[system] for system, stages in updates.items() if len(stages) == 1)
     works = {depth: partial(seconds_of_update, still, depth, options.updates) for depth in depths}
     seconds = records.take_turns(works, options.rounds, warm_up=0)
-    setup = records.setup_of("update_time", given, base=plan.content["primary"]["base"])
+    facts = {"base": plan.content["primary"]["base"], "processes_running_and_waiting": os.getloadavg()}
+    setup = records.setup_of("update_time", given, **facts)
     name = f"update_time_{options.plan.stem}"
     records.finish(options.records, name, {"setup": setup, "seconds": seconds, "updates": updates})
 

@@ -110,10 +110,11 @@ class Sweep:
         values = dict((run if run.values else plan.best(run.system) or run).values or ())
         command = plan.command(run, values, work, folder, bool(gpu))
         described = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True)
+        commit = described.stdout.strip()
         result: dict[str, Any] = {"plan": plan.digest, "system": run.system, "seed": run.seed, "values": values}
-        result |= {"commit": described.stdout.strip(), "versions": recorded_versions(), "from_update": before}
+        result |= {"commit": commit, "versions": recorded_versions(), "from_update": before}
         result["command"] = " ".join(command[3:]).replace(str(self.work), "WORK")
-        parts = begin_part(folder, before)
+        parts = begin_part(folder, before, commit)
         status, seconds = self.run(command, folder, environment)
         parts[-1]["seconds"] = round(seconds, 1)
         write_json(folder / PARTS, parts)
@@ -184,20 +185,23 @@ class Sweep:
         return result
 
 
-def begin_part(folder: Path, from_update: int) -> list[dict[str, Any]]:
+def begin_part(folder: Path, from_update: int, commit: str) -> list[dict[str, Any]]:
     """Return the parts of a training that was stopped and goes on, with the one that begins now.
 
     The seconds of a part are None until it has ended, and stay so if this program is killed before.
     """
     path = folder / PARTS
     parts: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    parts.append({"from_update": from_update, "seconds": None})
+    parts.append({"from_update": from_update, "commit": commit, "seconds": None})
     write_json(path, parts)
     return parts
 
 
 def seconds_of(parts: Sequence[dict[str, Any]]) -> float | None:
-    """Return the processor's seconds of a whole training; None where those of a part are not known."""
+    """Return the processor's seconds of a whole training; None where those of a part are not known.
+
+    Updates that a stop lost, fewer than between two checkpoints, are in them twice.
+    """
     seconds = [part["seconds"] for part in parts]
     return None if None in seconds else round(sum(seconds), 1)
 
