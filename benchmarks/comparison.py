@@ -25,15 +25,12 @@ from fairseq_depthwise.tables import markdown, spread
 
 sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in ("recipes", "recipes/lib")]
 import sweep  # the folders are on the path by the line above
-from plans import Plan, Run, loss_of
+from plans import HOPS, LOSSES, Plan, Run, loss_of
 
 from recipes import system_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-#: Curves of a training's losses -> what they are called.
-LOSSES = {"valid": "validation loss", "seen": "loss of training sentences"}
 
 #: Of the open form.
 PARTS = {"bias", "gain", "skip"}
@@ -54,7 +51,8 @@ class Difference(NamedTuple):
         each = [system - base for system, base in zip(systems, bases, strict=True)]
         test = ttest_1samp(each, 0)
         low, high = test.confidence_interval(0.95)
-        return cls(each, float(low), float(high), float(test.pvalue), digits)
+        p = 1.0 if not any(each) else float(test.pvalue)
+        return cls(each, float(low), float(high), p, digits)
 
     def __str__(self) -> str:
         mean, low, high = (f"{one:+.{self.digits}f}" for one in (fmean(self.each), self.low, self.high))
@@ -194,7 +192,7 @@ def measure(plan: Plan, result: Mapping[str, Any], name: str) -> float:
     for curve, loss in LOSSES.items():
         if name == loss:
             return float(result[curve][-1][1])
-    if name == "hops":
+    if name == HOPS:
         return float(hops_answered([result["scores"][test] for test in plan.content["tests"]]))
     return float(result["scores"][name])
 
@@ -289,8 +287,8 @@ def _over_sentences(plan: Plan, comparison: Comparison) -> str:
 def _tests(plan: Plan) -> str:
     """Return the scores of each test set; with the metric "hops" also how many steps are answered."""
     tests = [*plan.content["tests"]]
-    if plan.content["primary"]["metric"] == "hops":
-        tests += ["hops"]
+    if plan.content["primary"]["metric"] == HOPS:
+        tests += [HOPS]
     lines = [["system", "seeds", *tests]]
     for system, results in _complete(plan).items():
         cells = [spread([measure(plan, result, test) for result in results.values()], 1) for test in tests]

@@ -75,6 +75,7 @@ class Sweep:
                         places = set(range(jobs)) - {place for *_, place in self.running.values()}
                         self.running[pool.submit(self.train_one, *begun, min(places))] = (*begun, min(places))
                     if not self.running:
+                        self.say_what_is_left()
                         return
                     for future in wait(self.running, timeout=1, return_when=FIRST_COMPLETED).done:
                         del self.running[future]
@@ -97,6 +98,13 @@ class Sweep:
                 if run.values or plan.best(run.system):
                     return plan, run
         return None
+
+    def say_what_is_left(self) -> None:
+        """Name the trainings that were not made, since nobody asked for them or their whole grid has failed."""
+        for plan in self.plans:
+            left = [run.name for run in plan.runs() if plan.result(run) is None]
+            if left:
+                say(f"{plan.results.name}: not trained: {', '.join(left)}")
 
     def train_one(self, plan: Plan, run: Run, place: int) -> None:
         """Train, or go on with a training, and write its result."""
@@ -203,7 +211,9 @@ def seconds_of(parts: Sequence[dict[str, Any]]) -> float | None:
     Updates that a stop lost, fewer than between two checkpoints, are in them twice.
     """
     seconds = [part["seconds"] for part in parts]
-    return None if None in seconds else round(sum(seconds), 1)
+    if None in seconds or parts[0]["from_update"] != 0:
+        return None
+    return round(sum(seconds), 1)
 
 
 def write_json(path: Path, document: object) -> None:
@@ -259,14 +269,20 @@ def main() -> None:
     parser.add_argument("plans", nargs="+", type=Path, metavar="PLAN", help="a TOML file of recipes/plans")
     parser.add_argument("--work", type=Path, default=Path("runs/sweep"), help="where trainings keep their files")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder (default: docs/records/protocol)")
-    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time (default: 1)")
+    parser.add_argument(
+        "--jobs", type=int, choices=range(1, 100), default=1, metavar="N", help="trainings at a time (default: 1)"
+    )
     parser.add_argument("--gpus", type=int, default=0, help="that the trainings share (default: 0, the CPU)")
-    parser.add_argument("--only", type=re.compile, default=".*", metavar="REGEX", help="trainings of such names only")
+    parser.add_argument("--only", default=".*", metavar="REGEX", help="trainings whose whole name matches")
     parser.add_argument("--nice", type=int, default=19, help="0 to 19; 19 is the lowest priority (default)")
     options = parser.parse_args()
     plans = [Plan(path, options.results) for path in options.plans]
+    try:
+        only = re.compile(options.only)
+    except re.error as error:
+        raise UserError(f"--only {options.only} is not a regular expression, such as '.*-seed1': {error}") from error
     os.nice(options.nice)
-    Sweep(plans, options.work, options.gpus, options.only).train(options.jobs)
+    Sweep(plans, options.work, options.gpus, only).train(options.jobs)
 
 
 if __name__ == "__main__":

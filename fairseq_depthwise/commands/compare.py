@@ -83,6 +83,9 @@ def _compare_systems(options: argparse.Namespace) -> None:
 
     base, *others = systems
     samples = options.samples or DEFAULT_SAMPLES[options.test]
+    test = f"paired {options.test.replace('-', ' ')}, {samples:,} samples, seed {options.seed}"
+    if metric.name == "accuracy":
+        test = "exact sign test"
     for system in others:
         counts = len(system.files), len(base.files)
         if counts[0] != counts[1]:
@@ -99,11 +102,13 @@ def _compare_systems(options: argparse.Namespace) -> None:
     if options.json:
         document = {"metric": metric.name, "signature": signature, "references": options.ref, "samples": samples}
         document |= {"sentences": base.scores[0].sentences, "test": options.test, "seed": options.seed}
+        if metric.name == "accuracy":
+            document |= {"test": "sign", "samples": None, "seed": None}
         print(json.dumps({**document, "systems": [_as_json(system, base) for system in systems]}, indent=2))
         return
     print(aligned(_rows(base, others)), end="")
     print(f"\n{base.scores[0].name}: {signature}")
-    print(f"p: paired {options.test.replace('-', ' ')}, {samples:,} samples, seed {options.seed}, against {base.name}")
+    print(f"p: {test}, against {base.name}")
     for system in others:
         if system.why_untested:
             print(system.why_untested)

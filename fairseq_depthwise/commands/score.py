@@ -50,7 +50,7 @@ def add_metric_options(parser: argparse.ArgumentParser) -> None:
         "--metric", choices=METRICS,
         help="sacrebleu (default) and chrf are for detokenized text; tokenized equals multi-bleu.perl of Moses, "
         "tokenized-lc the same with -lc, and compound-split is tokenized with words split at hyphens: these three are "
-        "for tokenized text",
+        "for tokenized text; accuracy is the share of lines that are equal to the reference",
     )  # fmt: skip
     parser.add_argument(
         "--tokenize", choices=list(BLEU.TOKENIZERS), metavar="NAME",
@@ -76,6 +76,10 @@ def chosen_metric(options: argparse.Namespace) -> TranslationMetric:
     if (language := options.detokenize) is not None:
         if chosen.tokenized:
             raise UserError(f"--detokenize {language} is for detokenized metrics, and {name} needs tokenized text")
+        if name == "accuracy":
+            raise UserError(
+                f"--detokenize {language} is for sacrebleu and chrf, and accuracy compares lines as they are"
+            )
         if not re.fullmatch("[a-z]{2,3}", language):
             raise UserError(f"--detokenize {language} is no code of a language; give one as in de")
     return chosen

@@ -13,7 +13,7 @@ class Accuracy(Metric):
     """The share, in percent, of translations that are equal to a reference, apart from white space around them.
 
     The statistics of a sentence are whether it is right, and 1: their sums are the numbers of right and of all
-    sentences, so sacreBLEU's paired tests draw sentences as they do for BLEU.
+    sentences.
     """
 
     _SIGNATURE_TYPE = Signature

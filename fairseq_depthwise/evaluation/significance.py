@@ -6,6 +6,7 @@ The statistics of each sentence in a few bytes serve to compare systems without 
 from __future__ import annotations
 
 import base64
+import math
 import os
 import statistics
 import zlib
@@ -52,7 +53,12 @@ def paired_test(
 
     The bootstrap is one-sided (its differences are centered after their absolute values are taken): a two-sided p value
     is about twice as large. Approximate randomization is two-sided. sacreBLEU takes the seed 0 for none.
+
+    Accuracy has the exact sign test instead, two-sided: many of its draws are as far apart as the systems are, and
+    sacreBLEU counts only those that are further apart.
     """
+    if metric.name == "accuracy":
+        return sign_test(*(_right_answers(sentences, references) for sentences in (base, system)))
     systems: list[tuple[str, Sequence[str]]] = [("base", metric.prepare(base)), ("system", metric.prepare(system))]
     prepared = [metric.prepare(reference) for reference in references]
     os.environ["SACREBLEU_SEED"] = str(seed)  # where sacreBLEU reads it
@@ -61,6 +67,23 @@ def paired_test(
     ((of_base, of_system),) = (values for name, values in results.items() if name != "System")
     # Every difference is at least zero. sacreBLEU counts those above, of which equal systems have none.
     return 1.0 if of_base.score == of_system.score else float(of_system.p_value)
+
+
+def _right_answers(sentences: Sequence[str], references: Sequence[Sequence[str]]) -> list[bool]:
+    """Return which sentences are equal to one of their references, as :class:`Accuracy` counts them."""
+    return [
+        sentence.strip() in {answer.strip() for answer in answers}
+        for sentence, *answers in zip(sentences, *references, strict=True)
+    ]
+
+
+def sign_test(base: Sequence[bool], system: Sequence[bool]) -> float:
+    """Return how often chance alone would divide the sentences that one system alone has right as unevenly, or more."""
+    better = sum(after and not before for before, after in zip(base, system, strict=True))
+    worse = sum(before and not after for before, after in zip(base, system, strict=True))
+    differing = better + worse
+    tail = sum(math.comb(differing, count) for count in range(min(better, worse) + 1))
+    return min(1.0, 2 * tail / 2**differing)
 
 
 def count_sentences(metric: TranslationMetric, hypotheses: Sequence[str], reference: Sequence[str]) -> np.ndarray:

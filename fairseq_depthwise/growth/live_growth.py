@@ -17,7 +17,8 @@ from fairseq_depthwise.growth.optimizer_moments import give_moments, moments_of
 from fairseq_depthwise.growth.parameter_sources import SourcesOfSides, grow_model
 from fairseq_depthwise.optim.restart_schedule import RestartableSchedule
 
-logger = logging.getLogger(__name__)
+#: The logger of fairseq-train: lines of others are not written to --log-file.
+logger = logging.getLogger("fairseq_cli.train")
 
 
 def require_growable_trainer(trainer: Trainer, keep_moments: bool) -> None:

@@ -7,6 +7,12 @@ SENTENCES=${SENTENCES:-400000}  # for training
 HELD_OUT=${HELD_OUT:-1000}      # of the validation set, and of the test set of each number of steps
 CORPUS_SEED=${CORPUS_SEED:-1}   # of the generator
 . "$(dirname "${BASH_SOURCE[0]}")/../lib/recipe.sh"
+for name in SENTENCES HELD_OUT CORPUS_SEED; do
+  case ${!name} in *[!0-9]*) die "$name=${!name} is not a whole number" ;; esac
+done
+for name in SENTENCES HELD_OUT; do
+  [ "${!name}" -ge 1 ] || die "$name=${!name} is not a whole number of at least 1"
+done
 . "$LIB/prepare.sh"
 languages pairs answer
 settings SENTENCES HELD_OUT CORPUS_SEED

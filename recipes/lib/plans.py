@@ -21,7 +21,21 @@ from typing import Any
 from recipe_step import languages_of
 
 from fairseq_compat import UserError
+from fairseq_depthwise.evaluation.scores import METRICS
 from recipes import RECIPES, system_of
+
+#: Keys of a plan that it must have, and those that it may have; ``stop``, ``rules`` and ``targets`` are for readers.
+KEYS = (
+    *("recipe", "primary", "tests", "updates", "seeds", "beam", "lenpen", "warm_up", "options", "systems", "grid"),
+    "beyond",
+)
+OPTIONAL_KEYS = ("stop", "rules", "targets", "metrics", "secondary", "pairs", "seeds_of", "tuned_as")
+
+#: Curves of a training's losses -> what they are called.
+LOSSES = {"valid": "validation loss", "seen": "loss of training sentences"}
+
+#: What comparisons of the recipe hops call the number of steps that a model can follow.
+HOPS = "hops"
 
 tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
@@ -55,18 +69,44 @@ class Plan:
     """
 
     def __init__(self, path: Path, results: Path) -> None:
-        self.content = tomllib.loads(path.read_text(encoding="utf-8"))
+        self.content = _read(path)
         self.recipe: str = self.content["recipe"]
         self.results = results / path.stem
         self.systems: dict[str, str] = self.content["systems"]
         self.axes: dict[str, list[float]] = self.content["grid"]
         self.metrics: list[str] = self.content.get("metrics", ["sacrebleu", "chrf"])
         self.digest = hashlib.sha256(json.dumps(self.content, sort_keys=True).encode()).hexdigest()[:16]
-        unknown = sorted(_systems_named(self.content) - self.systems.keys())
-        if unknown:  # a misspelled one would have the seeds and rate of all others, and be compared with nothing
-            raise UserError(
-                f"{path} names {', '.join(unknown)}, which is none of its systems: {', '.join(self.systems)}"
-            )
+        self._require_sense(str(path))
+
+    def _require_sense(self, path: str) -> None:
+        """Raise UserError for what would be found out only after the trainings, or never."""
+        if self.recipe not in RECIPES:
+            raise UserError(f"{path}: there is no recipe {self.recipe!r}; the recipes are {', '.join(RECIPES)}")
+        for system in self.systems:
+            system_of(self.recipe, system.partition("-")[0])
+        comparisons = [self.content["primary"], *self.content.get("secondary", [])]
+        named = {*self.content.get("seeds_of", {})}
+        for system, other in [*self.content.get("tuned_as", {}).items(), *self.content.get("pairs", [])]:
+            named |= {system, other}
+        for comparison in comparisons:
+            for pair in (comparison, comparison.get("minus", comparison)):
+                named |= {pair["system"], pair["base"]}
+        for system in sorted(named - self.systems.keys()):
+            raise UserError(f"{path} names {system}, which is none of its systems: {', '.join(self.systems)}")
+        for system in self.systems:
+            if self.tuned_as(self.tuned_as(system)) != self.tuned_as(system):
+                raise UserError(
+                    f"{path}: tuned_as gives {system} the rate of {self.tuned_as(system)}, which has no grid"
+                )
+            if len({*self.seeds(system)}) < len(self.seeds(system)):
+                raise UserError(f"{path} gives {system} a seed twice: {self.seeds(system)}")
+        for metric in self.metrics:
+            if metric not in METRICS:
+                raise UserError(f"{path}: there is no metric {metric!r}; the metrics are {', '.join(METRICS)}")
+        measures = (*self.metrics, *LOSSES.values(), HOPS)
+        for comparison in comparisons:
+            if comparison["metric"] not in measures:
+                raise UserError(f"{path} compares {comparison['metric']!r}, which is none of {', '.join(measures)}")
 
     def seeds(self, system: str) -> list[int]:
         """Return the seeds of a system's final trainings: its own, or those of all systems."""
@@ -154,15 +194,34 @@ class Plan:
         return command if on_gpu else [*command, "--cpu"]
 
 
-def _systems_named(content: Mapping[str, Any]) -> set[str]:
-    """Return the systems that a plan's comparisons, seeds and shared rates are about."""
-    named = {*content.get("seeds_of", {})}
-    for system, other in [*content.get("tuned_as", {}).items(), *content.get("pairs", [])]:
-        named |= {system, other}
+def _read(path: Path) -> dict[str, Any]:
+    """Return what a plan's file says.
+
+    Raises:
+        UserError: it is no TOML, or has a key that nothing reads, or lacks one.
+    """
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path} is not a plan in TOML: {error}") from error
+    _require_keys(str(path), content, KEYS, OPTIONAL_KEYS)
+    if not isinstance(content.get("secondary", []), list):
+        raise UserError(f"{path}: secondary is a list; begin each of its comparisons with [[secondary]]")
     for comparison in [content["primary"], *content.get("secondary", [])]:
-        for pair in (comparison, comparison.get("minus", comparison)):
-            named |= {pair["system"], pair["base"]}
-    return named
+        _require_keys(f"{path}, comparison", comparison, ("system", "base", "metric"), ("margin", "minus"))
+        if "minus" in comparison:
+            _require_keys(f"{path}, minus", comparison["minus"], ("system", "base"), ())
+    return content
+
+
+def _require_keys(where: str, table: Mapping[str, Any], keys: Sequence[str], optional: Sequence[str]) -> None:
+    """Raise UserError unless a table has all keys, and others only of the optional ones."""
+    for key in table:
+        if key not in (*keys, *optional):
+            raise UserError(f"{where} has {key!r}, which nothing reads; there are {', '.join((*keys, *optional))}")
+    for key in keys:
+        if key not in table:
+            raise UserError(f"{where} has no {key!r}")
 
 
 def loss_of(result: Mapping[str, Any]) -> float:

@@ -47,8 +47,15 @@ def say(sentence: str) -> None:
 
 
 def run_folder(environment: Mapping[str, str], system: str, seed: str | None = None) -> Path:
-    """Return ``WORK/systems/SYSTEM``, with ``-seedN`` for other seeds than 1."""
-    number = int(seed or environment.get("SEED") or "1")
+    """Return ``WORK/systems/SYSTEM``, with ``-seedN`` for other seeds than 1.
+
+    Raises:
+        UserError: the seed is no number.
+    """
+    text = seed or environment.get("SEED") or "1"
+    if not text.isdecimal():
+        raise UserError(f"{text} is not a seed; SEED and SEEDS are whole numbers, such as SEEDS='1 2 3'")
+    number = int(text)
     return Path(environment["WORK"]) / "systems" / (system if number == 1 else f"{system}-seed{number}")
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.significance import (
@@ -12,6 +16,8 @@ from fairseq_depthwise.evaluation.significance import (
     corpus_bleu,
     count_sentences,
     from_text,
+    paired_test,
+    sign_test,
     to_text,
 )
 
@@ -51,3 +57,23 @@ def test_the_interval_holds_the_differences_of_seeds_and_sentences() -> None:
     assert wide[1] - wide[0] > 2 * (high_of_one - low_of_one)
     assert bootstrap_interval(metric, [bad] * 3, [good] * 3, samples=200) == pytest.approx((-high, -low))
     assert bootstrap_interval(metric, [good], [good], samples=9) == (0, 0)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=12))
+def test_the_sign_test_counts_all_divisions(answers: Sequence[tuple[bool, bool]]) -> None:
+    base, system = zip(*answers, strict=True)
+    signs = [after - before for before, after in answers if before != after]
+    divisions = [abs(sum(division)) >= abs(sum(signs)) for division in product((-1, 1), repeat=len(signs))]
+    assert sign_test(base, system) == pytest.approx(sum(divisions) / len(divisions))
+
+
+def test_accuracy_of_texts() -> None:
+    """One line in a thousand is not significant; white space around an answer is nothing."""
+    metric = TranslationMetric("accuracy")
+    references = [["a"] * 1000, [*["b"] * 999, " c"]]
+    all_right = [*["b "] * 500, *["a"] * 499, "c"]
+    one_wrong = [*all_right[:-1], "b"]
+    assert metric.score(all_right, references).score == 100
+    assert metric.score(one_wrong, references).score == pytest.approx(99.9)
+    assert paired_test(one_wrong, all_right, references, metric) == 1
+    assert paired_test(["d"] * 10 + all_right[10:], all_right, references, metric) == pytest.approx(2 / 2**10)

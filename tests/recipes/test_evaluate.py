@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
@@ -71,6 +73,14 @@ def test_hours_and_the_share_saved(grown: Work, printed: str) -> None:
     share, baseline = row[6:8]
     assert baseline == "deep_blocks"
     assert float(share.removesuffix("%")) == pytest.approx(100 * (1 - hours / deep), abs=0.1)
+
+
+def test_reports_have_the_size_of_the_grown_model(grown: Work) -> None:
+    logs = [grown.folder / "systems" / system / "train.log" for system in ("deep_blocks", "sdt")]
+    command = [sys.executable, "-m", "fairseq_depthwise", "report", *map(str, logs), "--json"]
+    deep, sdt = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["runs"]
+    assert sdt["summary"]["parameters"] == deep["summary"]["parameters"]
+    assert sdt["summary"]["hours"] == pytest.approx(hours_in(logs[1]), rel=0.001)
 
 
 def test_means_over_test_sets(grown: Work, printed: str) -> None:

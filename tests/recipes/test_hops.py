@@ -89,3 +89,12 @@ def test_accuracy_by_steps(work: Work) -> None:
             )
         )
         assert f"{100 * right / 40:.2f}" in printed
+
+
+@pytest.mark.parametrize("environment", [{"SENTENCES": "0"}, {"HELD_OUT": "1e3"}, {"CORPUS_SEED": "-1"}])
+def test_settings_that_are_no_numbers(new_work: Callable[..., Work], environment: dict[str, str]) -> None:
+    """They are refused before anything of the folder belongs to them."""
+    refused = new_work("hops", **CORPUS | environment)
+    ((name, value),) = environment.items()
+    assert f"{name}={value}" in refused.run("prepare", status=1).stderr
+    assert not refused.folder.exists()

@@ -260,16 +260,33 @@ def test_a_sweep_that_was_killed_ends_like_one_that_was_not(prepared: Callable[[
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("right", "wrong", "word"),
     [
-        "[tuned_as]\nmute = 'transformer'",
-        "[seeds_of]\nmute = [1]",
-        "[[secondary]]\nsystem = 'transformer'\nbase = 'mute'\nmetric = 'chrf'",
+        ("[grid]", "[tuned_as]\ntransformer = 'mute'\n[grid]", "mute"),
+        (
+            "[grid]",
+            "[tuned_as]\ntransformer = 'depthwise_lstm'\ndepthwise_lstm = 'depthwise_lstm_open'\n[grid]",
+            "grid",
+        ),
+        ("[grid]", "[seeds_of]\nmute = [1]\n[grid]", "mute"),
+        ("[grid]", "[seeds_of]\ntransformer = [1, 2, 1]\n[grid]", "twice"),
+        ("[grid]", "[secondary]\nsystem = 'transformer'\n[grid]", "secondary"),
+        ("[grid]", "[[secondary]]\nsystem = 'transformer'\nbase = 'mute'\nmetric = 'chrf'\n[grid]", "mute"),
+        ('metric = "sacrebleu"', 'metric = "hopps"', "hopps"),
+        ('metric = "sacrebleu"', 'metric = "sacrebleu", margins = 1', "margins"),
+        ('base = "transformer"', 'base = "transformr"', "transformr"),
+        ("lenpen = 1.0", "", "lenpen"),
+        ("lenpen = 1.0", "lenpen = 1.0\nmetrics = ['acuracy']", "acuracy"),
+        ("lenpen = 1.0", "lenpen = one", "TOML"),
+        ('recipe = "multi30k"', 'recipe = "hopz"', "hopz"),
+        ('depthwise_lstm_open = ""', 'depthwise_lstm_opened = ""', "depthwise_lstm_opened"),
     ],
 )
-def test_a_name_that_is_no_system(tmp_path: Path, wrong: str) -> None:
-    with pytest.raises(UserError, match="mute"):
-        plan_of(tmp_path, f"{MULTI30K.read_text()}\n{wrong}\n")
+def test_mistakes_are_found_before_the_first_training(tmp_path: Path, right: str, wrong: str, word: str) -> None:
+    plan = MULTI30K.read_text()
+    assert right in plan
+    with pytest.raises(UserError, match=word):
+        plan_of(tmp_path, plan.replace(right, wrong, 1))
 
 
 def test_only_some_trainings(tmp_path: Path) -> None:
