@@ -107,9 +107,11 @@ class Run:
             values = {name.removeprefix(split): value for name, value in state.items()}
             values = {name: value for name, value in values.items() if name not in ("epoch", "update")}
             update = int(values.pop("num_updates"))
+            if self.begins and number is not None:
+                # A process that went on within an epoch counts on from the seconds that its checkpoint had of it.
+                self.epochs = {earlier: epoch for earlier, epoch in self.epochs.items() if earlier < int(number)}
             self.add(split.removesuffix("_") or TRAINING[0], update, values)
             if split == "train_" and "train_wall" in values:
-                # A process that went on within an epoch counts on from the seconds that its checkpoint had.
                 self.epochs[int(number)] = Epoch(update, float(values["train_wall"]))
         elif match := _PARAMETERS.search(line):
             self.parameters, self.counted = int((match[1] or match[2]).replace(",", "")), self.updates

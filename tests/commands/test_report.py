@@ -213,6 +213,13 @@ def test_hours_of_a_run_that_was_killed_within_an_epoch(run_of: Document) -> Non
     assert seconds_of(run) == 17 + 4 + 10
 
 
+def test_hours_of_a_run_that_was_begun_anew(run_of: Document) -> None:
+    """Its checkpoints were removed, and its log was not; the new run has longer epochs."""
+    earlier = [steps(epoch, 20 * epoch, 7, 8 * epoch) for epoch in range(1, 6)]
+    run = run_of(begun(), *earlier, DONE, begun(), steps(1, 450, 300, 310), steps(2, 900, 310, 630), DONE)
+    assert seconds_of(run) == 300 + 310
+
+
 def test_hours_of_a_run_whose_processes_change(run_of: Document) -> None:
     """As with --elastic: each second counts for as many processes as there were."""
     run = run_of(begun(4), steps(1, 10, 10, 10), begun(2), steps(2, 30, 40, 41), DONE)
