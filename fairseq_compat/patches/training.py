@@ -139,6 +139,22 @@ def empty_last_batches(original: Any, self: Any, samples: list[Any], *args: Any,
     return original(self, samples, *args, **kwargs)
 
 
+@patch("fairseq.optim.fairseq_optimizer", function="FairseqOptimizer.all_reduce_grads")
+def finished_gradients(original: Any, self: Any, module: Any) -> None:
+    """A model is not told when the gradient of an update is complete: it can only change those of single batches.
+
+    What is no linear change, such as leaving out positive numbers, gives one result for a batch and another for its
+    parts, which ``--update-freq`` and several processes make. Here each part of a model that has a method
+    ``finish_gradient`` is called once an update: after the sum over batches and processes, before the norm is computed
+    and clipped, and before gradients are copied to those of float32 parameters.
+    """
+    original(self, module)
+    for part in module.modules():
+        # The type is asked, since fairseq's wrappers have the attributes of what they wrap.
+        if hasattr(type(part), "finish_gradient"):
+            part.finish_gradient()
+
+
 @patch("fairseq.trainer", function="Trainer.get_valid_iterator")
 def training_data_as_validation(original: Any, self: Any, subset: str, disable_iterator_cache: bool = False) -> Any:
     """With ``--valid-subset train`` the epochs count double, and a validation within an epoch breaks it off.

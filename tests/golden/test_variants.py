@@ -24,6 +24,7 @@ from growth_checkpoints import stock_model
 from tiny_models import EOS, FAMILIES, MUTE_VARIANTS, SDT_VARIANTS, SOURCE, TARGET, VARIANTS, task_of
 
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
+from fairseq_depthwise.models.mute.order import UnitOrder
 
 GOLDEN = Path(__file__).with_name("variants.json")
 
@@ -104,6 +105,9 @@ def numbers_of(name: str) -> dict[str, Any]:
         found = log_probabilities(model)
     torch.manual_seed(5)
     log_probabilities(model.train()).square().sum().backward()
+    for part in model.modules():
+        if isinstance(part, UnitOrder):
+            part.finish_gradient()
     gradients = [parameter.grad for _, parameter in sorted(model.named_parameters()) if parameter.grad is not None]
     return {
         "parameters": f"{shapes.count('[')} {hashlib.sha256(shapes.encode()).hexdigest()[:16]}",

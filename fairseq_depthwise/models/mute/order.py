@@ -36,16 +36,18 @@ SPREAD = 0.05
 def project(raw: Tensor) -> Tensor:
     """Return the non-negative, doubly stochastic matrices of Equations 17 and 18, ... x I x I, at least in float32.
 
-    The gradient goes straight through to ``raw``, without what the projection would undo: moving an entry at 0 to below
-    it, and the means of rows and columns, each entry counting as much as it is in the matrix. With that part the
-    penalty's gradient, which is positive everywhere, would take all entries of ``raw`` to 0 together, where nothing
-    tells them apart any more.
+    The gradient goes straight through to ``raw``, without what the projection would undo: the means of rows and
+    columns, each entry counting as much as it is in the matrix. With that part the penalty's gradient, which is
+    positive everywhere, would take all entries of ``raw`` to 0 together, where nothing tells them apart any more. What
+    would move an entry at 0 to below it is left out later, by :meth:`UnitOrder.finish_gradient`.
     """
     projected: Tensor = _StraightThrough.apply(raw)
     return projected
 
 
 class _StraightThrough(torch.autograd.Function):
+    """The projection, with a backward pass that is linear: the gradients of a batch's parts add up to the batch's."""
+
     @staticmethod
     def forward(ctx: Any, raw: Tensor) -> Tensor:
         matrix = raw.to(torch.promote_types(raw.dtype, torch.float32)).clamp(min=0)
@@ -53,17 +55,18 @@ class _StraightThrough(torch.autograd.Function):
         for _ in range(ROUNDS):
             matrix = matrix / matrix.sum(dim=-2, keepdim=True)
             matrix = matrix / matrix.sum(dim=-1, keepdim=True)
-        ctx.save_for_backward(raw, matrix)
+        ctx.save_for_backward(matrix)
+        ctx.dtype = raw.dtype
         return matrix
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        raw, matrix = ctx.saved_tensors
+        (matrix,) = ctx.saved_tensors
         inside = gradient
         for _ in range(TANGENT_ROUNDS):
             for dim in (-2, -1):
                 inside = inside - (inside * matrix).sum(dim, keepdim=True) / matrix.sum(dim, keepdim=True)
-        return inside.masked_fill((raw <= 0) & (inside > 0), 0.0).to(raw.dtype)
+        return inside.to(ctx.dtype)
 
 
 def penalty(matrix: Tensor) -> Tensor:
@@ -99,6 +102,19 @@ class UnitOrder(nn.Module):
     def matrix(self) -> Tensor:
         """Return M, I x I: M_ik is how much of unit i is at place k."""
         return project(self.raw)
+
+    @torch.no_grad()
+    def finish_gradient(self) -> None:
+        """Leave out of the gradient what would move entries at 0, or below it, further down.
+
+        Such entries of the matrix are 0 already, and would only have a longer way back. Whether one would move depends
+        on the sum over all batches and processes of an update, so this has to come after the last backward pass and
+        before clipping. fairseq does it (``finished_gradients`` in ``fairseq_compat/patches/training.py``); other
+        training loops have to call it.
+        """
+        gradient = self.raw.grad
+        if gradient is not None:
+            gradient.masked_fill_((self.raw <= 0) & (gradient > 0), 0.0)
 
     def distance(self) -> float:
         """Return the Frobenius distance of M from the nearest permutation."""

@@ -124,6 +124,32 @@ def test_what_the_projection_would_undo_is_not_in_the_gradient(units: int) -> No
     assert missing.abs().max() > 0.01
 
 
+@every_number_of_units
+@pytest.mark.parametrize("parts", [1, 2, 5])
+def test_only_steps_from_zero_down_are_left_out_whatever_the_parts(units: int, parts: int) -> None:
+    """The first part alone would be decided otherwise."""
+    for seed in range(5):
+        order = UnitOrder(units=units).double()
+        order.raw.data = uniform(units, -1.0, seed=seed)
+        order.raw.data.fill_diagonal_(0.0)
+        upstream = uniform(units, -1.0, seed=seed + 10)
+        whole = gradients(order.raw.detach(), upstream)
+        first = -3 * upstream if parts > 1 else upstream
+        for part in [first] + [(upstream - first) / max(parts - 1, 1)] * (parts - 1):
+            (order.matrix() * part).sum().backward()
+        order.finish_gradient()
+        expected = torch.where(order.raw <= 0, whole.clamp(max=0), whole).detach()
+        torch.testing.assert_close(order.raw.grad, expected)
+        order.finish_gradient()
+        torch.testing.assert_close(order.raw.grad, expected)
+
+
+def test_a_gradient_that_there_is_not_stays_away() -> None:
+    order = UnitOrder(units=2)
+    order.finish_gradient()
+    assert order.raw.grad is None
+
+
 # --- becoming a permutation ------------------------------------------------------------------------------------------
 
 
@@ -141,5 +167,6 @@ def test_the_penalty_makes_a_permutation(units: int) -> None:
     for _ in range(200):
         optimizer.zero_grad()
         penalty(order.matrix()).backward()
+        order.finish_gradient()
         optimizer.step()
     assert_is_a_permutation(order.matrix().detach())
