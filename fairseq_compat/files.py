@@ -101,15 +101,6 @@ def copied_whole(source: str | os.PathLike[str], target: str | os.PathLike[str])
         shutil.copyfileobj(original, copy, length=16 * 1024 * 1024)
 
 
-def decoded(line: bytes, number: int, path: str) -> str:
-    """Return a line of a text file as UTF-8, the first one (number 1) without its mark; ``path`` ``-`` is stdin."""
-    try:
-        return line.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        name = "stdin" if path == "-" else path
-        raise UserError(f"{name} is not UTF-8: line {number} has the byte 0x{error.object[error.start]:02x}") from None
-
-
 def require_file(path: str | os.PathLike[str]) -> None:
     """Raise UserError where there is a pipe, which is waited for, or a device, which fills memory."""
     if is_stream(os.fspath(path)):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq_compat import UserError
-from fairseq_compat.files import decoded
+from fairseq_compat.text import decoded
 
 
 def lines_of(path: str) -> Iterator[str]:

@@ -1,20 +1,16 @@
-"""Patches of data: texts, data files, dictionaries, languages, and the place in an epoch."""
+"""Patches of data: data files, dictionaries, languages, and the place in an epoch."""
 
 from __future__ import annotations
 
 import os
 import resource
-import sys
-from collections.abc import Iterator
-from contextlib import nullcontext
 from glob import escape, glob
-from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from fairseq_compat.errors import UserError
-from fairseq_compat.files import decoded, require_file
+from fairseq_compat.files import require_file
 from fairseq_compat.patching import Overlay, patch, replaces
 
 #: Of an iterator's state: how many batches all processes took in the epoch.
@@ -117,19 +113,6 @@ def position_for_any_processes(module: Any) -> None:
             batches, own = self.shares(state_dict["epoch"])
             state_dict = {**state_dict, "iterations_in_epoch": taken // batches * own}
         original(self, state_dict)
-
-
-@patch("fairseq_cli.interactive", function="buffered_read")
-def interactive_lines(original: Any, input: str, buffer_size: int) -> Iterator[list[str]]:
-    """``fairseq-interactive`` ends lines at carriage returns within them, and reads stdin in the locale's encoding.
-
-    Every translation after such a line then has another number than its source, and outside of UTF-8 locales text is
-    misread without a word. Lines end at line feeds only, with or without a carriage return before, and are UTF-8.
-    """
-    with nullcontext(sys.stdin.buffer) if input == "-" else open(input, "rb") as file:
-        lines = (decoded(line, number, input).strip() for number, line in enumerate(file, start=1))
-        while buffer := list(islice(lines, buffer_size)):
-            yield buffer
 
 
 @patch("fairseq.data.encoders.subword_nmt_bpe", function="SubwordNMTBPE.__init__")

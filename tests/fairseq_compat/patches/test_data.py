@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from pathlib import Path
 
@@ -103,28 +102,6 @@ def test_lengths_in_buckets_and_blocks_of_tokens() -> None:
     assert [len(batch) for batch in pairs.batch_by_size(pairs.ordered_indices(), max_tokens=9)] == [3, 1, 1]
     blocks = TokenBlockDataset(sentences, sentences.sizes, block_size=None, pad=1, eos=2, break_mode="eos")
     assert [len(blocks[place]) for place in range(2)] == [1, 2]
-
-
-# Text.
-
-TEXT = "\ufeffa \rb\r\n\n  \u00e4\u2028c\u0085d \ne".encode()
-LINES = ["a \rb", "", "\u00e4\u2028c\u0085d", "e"]
-
-
-@pytest.mark.parametrize("size", [1, 3, 10])
-@pytest.mark.parametrize("from_stdin", [False, True])
-def test_lines_end_at_line_feeds_only(
-    from_stdin: bool, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fairseq_cli.interactive import buffered_read
-
-    (tmp_path / "text").write_bytes(TEXT)
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXT), encoding="latin-1"))
-    buffers = list(buffered_read("-" if from_stdin else str(tmp_path / "text"), size))
-    assert buffers == [LINES[start : start + size] for start in range(0, len(LINES), size)]
-    (tmp_path / "latin").write_bytes(b"a\n\xe4b\n")
-    with pytest.raises(UserError, match=r"latin is not UTF-8: line 2 has the byte 0xe4"):
-        list(buffered_read(str(tmp_path / "latin"), 1))
 
 
 # Languages.
