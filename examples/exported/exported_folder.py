@@ -179,7 +179,11 @@ def _text(path: Path) -> str:
 
 def _entries(path: Path) -> list[str]:
     """Return the symbols of a dictionary, in order."""
-    return [line.rpartition(" ")[0] for line in _text(path).split("\n") if line]
+    symbols = []
+    for line in filter(None, _text(path).split("\n")):
+        symbol, _, _ = line.removesuffix(" #fairseq:overwrite").rpartition(" ")  # the mark of one that was there before
+        symbols.append(symbol)
+    return symbols
 
 
 #: Place in the configuration -> least and greatest number there.

@@ -1,4 +1,4 @@
-"""Patches of data: data files, dictionaries, languages, and the place in an epoch."""
+"""Patches of data: data files, languages, and the place in an epoch."""
 
 from __future__ import annotations
 
@@ -63,14 +63,6 @@ def damaged_data(module: Any) -> None:
         return dataset
 
 
-@patch("fairseq.data.dictionary", function="Dictionary.add_from_file")
-def dictionaries_are_files(original: Any, self: Any, f: Any) -> None:
-    """A dictionary that is a pipe is waited for without an end, and a device fills the memory."""
-    if isinstance(f, str):
-        require_file(f)
-    original(self, f)
-
-
 @patch("fairseq.data.fasta_dataset", function="FastaDataset._build_index")
 def fasta_without_shell(original: Any, self: Any, path: str) -> Any:
     """``--dataset-impl fasta`` puts the name of a data file into a shell's command line, where it can be a command."""
@@ -113,25 +105,6 @@ def position_for_any_processes(module: Any) -> None:
             batches, own = self.shares(state_dict["epoch"])
             state_dict = {**state_dict, "iterations_in_epoch": taken // batches * own}
         original(self, state_dict)
-
-
-@patch("fairseq.data.encoders.subword_nmt_bpe", function="SubwordNMTBPE.__init__")
-def subword_codes(original: Any, self: Any, cfg: Any) -> None:
-    """``--bpe subword_nmt`` reads its codes in the encoding of the locale, and so misreads them outside of UTF-8 ones.
-
-    Words with letters beyond ASCII are then split otherwise than in training, without a word. The codes are read as
-    UTF-8, as subword-nmt writes them.
-    """
-    from fairseq.file_utils import cached_path
-    from subword_nmt.apply_bpe import BPE
-
-    if cfg.bpe_codes is None:
-        original(self, cfg)  # it says what is missing
-        return
-
-    with open(cached_path(cfg.bpe_codes), encoding="utf-8") as codes:
-        self.bpe = BPE(codes, separator=cfg.bpe_separator)
-    self.bpe_symbol = f"{cfg.bpe_separator} "
 
 
 @patch("fairseq.tasks", function="setup_task")

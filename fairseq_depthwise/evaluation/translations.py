@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fairseq_compat import UserError
+from fairseq_compat.text import joined_pieces
 from fairseq_depthwise.text_files import lines_of
 
 #: The beginning of an ``H-`` or ``D-`` line of fairseq: the sentence's number and a score.
@@ -102,5 +103,5 @@ def _numbered_lines(path: str, lines: Sequence[str]) -> dict[str, list[str]]:
 def _words(line: str, kind: str) -> str:
     """Return a line with words in place of subwords."""
     if kind == "sentencepiece":
-        return line.replace(" ", "").replace("\u2581", " ").strip()
+        return joined_pieces(line)
     return _SUBWORDS[kind].sub("", line)

@@ -1,0 +1,169 @@
+"""Patches of dictionaries, subwords and pretrained embeddings."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from fairseq_compat.errors import UserError
+from fairseq_compat.files import require_file
+from fairseq_compat.patching import patch
+from fairseq_compat.text import TextFile, joined_pieces, one_line
+
+#: The end of a dictionary's line whose symbol the dictionary has already, such as one of a pretrained model's.
+OVERWRITE = " #fairseq:overwrite"
+
+#: Stands for SentencePiece's unknown piece while a sentence is put together; a private character, in no model.
+_UNKNOWN = "\uf8ff"
+
+
+@patch("fairseq.data.dictionary", function="Dictionary.add_from_file")
+def named_dictionaries(original: Any, self: Any, f: Any) -> None:
+    """What is wrong in a dictionary is said without the name of the file, and lines end at carriage returns.
+
+    A dictionary that is a pipe is waited for without an end, and a device fills the memory. Here the file is read as
+    all texts are, and an error names it, its line and what is there.
+    """
+    from fairseq.file_io import PathManager
+
+    if isinstance(f, str):
+        require_file(f)
+        with TextFile(PathManager.get_local_path(f)) as file:
+            self.add_from_file(file)
+        return
+    path = getattr(f, "name", "the dictionary")
+    lines = f.readlines()
+    first = self._load_meta(lines)
+    for number, line in enumerate(lines[first:], start=first + 1):
+        entry = line.rstrip()
+        is_overwritten = entry.endswith(OVERWRITE)
+        symbol, space, count = entry.removesuffix(OVERWRITE).rpartition(" ")
+        if not space or not count.removeprefix("-").isdecimal():
+            raise UserError(
+                f"{path} is not a dictionary: line {number} is {entry[:100]!r}; give each a symbol, a space and a count"
+            )
+        if symbol in self and not is_overwritten:
+            raise UserError(
+                f"{path} has {symbol!r} in line {number}, and the dictionary has it already; leave out that line, or "
+                f"end it with{OVERWRITE}"
+            )
+        self.add_symbol(symbol, n=int(count), overwrite=is_overwritten)
+
+
+@patch("fairseq.data.dictionary", function="Dictionary.save")
+def repeated_symbols(original: Any, self: Any, f: Any) -> None:
+    """A dictionary with ``#fairseq:overwrite`` is written without it, and nothing can read the data that belong to it.
+
+    Here the mark is at every symbol that the dictionary has had before, so that each gets its number again.
+    """
+    names, values = self._get_meta()
+    entries = list(zip(names, values, strict=True))
+    earlier = set(self.symbols[: self.nspecial])
+    counted = zip(self.symbols[self.nspecial :], self.count[self.nspecial :], strict=True)
+    for symbol, count in counted:
+        entries.append((symbol, f"{count}{OVERWRITE}" if symbol in earlier else count))
+        earlier.add(symbol)
+    self._save(f, entries)
+
+
+@patch("fairseq.data.encoders.subword_nmt_bpe", function="SubwordNMTBPE.__init__")
+def subword_codes(original: Any, self: Any, cfg: Any) -> None:
+    """``--bpe subword_nmt`` reads its codes in the encoding of the locale, and so misreads them outside of UTF-8 ones.
+
+    Words with letters beyond ASCII are then split otherwise than in training, without a word. Codes of fastBPE end the
+    program. Here the codes are read as UTF-8, as subword-nmt writes them, and what is none is named.
+    """
+    from fairseq.file_utils import cached_path
+    from subword_nmt.apply_bpe import BPE
+
+    if cfg.bpe_codes is None:
+        original(self, cfg)  # it says what is missing
+        return
+
+    with TextFile(cached_path(cfg.bpe_codes)) as file:
+        lines = file.readlines()
+    for number, line in enumerate(lines, start=1):
+        fields = line.strip("\r\n ").split(" ")
+        is_version = number == 1 and line.startswith("#version:")
+        if len(fields) != 2 and not is_version:
+            raise UserError(
+                f"--bpe-codes {cfg.bpe_codes} has {len(fields)} fields in line {number}, {line.strip()[:100]!r}; codes "
+                "of subword-nmt have two, and those of fastBPE, with a count, go with --bpe fastbpe"
+            )
+    self.bpe = BPE(io.StringIO("".join(lines)), separator=cfg.bpe_separator)
+    self.bpe_symbol = f"{cfg.bpe_separator} "
+
+
+@patch("fairseq.data.encoders.sentencepiece_bpe", function="SentencepieceBPE.__init__")
+def sentencepiece_models(original: Any, self: Any, cfg: Any) -> None:
+    """A file that is no model of SentencePiece ends in an error of its reader, without the option."""
+    try:
+        original(self, cfg)
+    except (OSError, RuntimeError) as error:
+        raise UserError(
+            f"--sentencepiece-model {cfg.sentencepiece_model} cannot be read ({one_line(str(error))}); give the file "
+            "that spm_train named .model"
+        ) from error
+
+
+@patch("fairseq.data.encoders.sentencepiece_bpe", function="SentencepieceBPE.decode")
+def bytes_of_models(original: Any, self: Any, x: str) -> str:
+    """Of a SentencePiece model with byte fallback, translations have ``<0xC3><0x9F>`` where a letter belongs.
+
+    Here the model makes text of its pieces. What it does not know, such as a token of a language, stays as it is, and
+    so does the unknown piece.
+    """
+    unknown = self.sp.IdToPiece(self.sp.unk_id())
+    pieces = [_UNKNOWN if piece == unknown else piece for piece in x.split()]
+    text = self.sp.DecodePieces(pieces).replace("\u2581", " ").replace(_UNKNOWN, unknown)
+    return one_line(text).strip()
+
+
+@patch("fairseq.data.data_utils", function="post_process")
+def bytes_without_model(original: Any, sentence: str, symbol: str) -> Any:
+    """``--post-process sentencepiece``, too, leaves bytes where letters belong."""
+    return joined_pieces(sentence) if symbol == "sentencepiece" else original(sentence, symbol)
+
+
+@patch("fairseq.utils", function="parse_embedding")
+def embedding_files(original: Any, embed_path: str) -> dict[str, Any]:
+    """Without a header, a file of embeddings loses its first word; what is wrong in it is said without its name.
+
+    Here a first line of two fields is the header. All words have as many numbers as the header or the first word says,
+    so that a word may have a space in it.
+    """
+    import torch
+
+    embeddings: dict[str, Any] = {}
+    width = 0
+    with TextFile(embed_path) as file:
+        for number, line in enumerate(file, start=1):
+            fields = line.rstrip().split(" ")
+            try:
+                if number == 1 and len(fields) == 2:
+                    width = int(fields[1])
+                    continue
+                width = width or len(fields) - 1
+                if len(fields) <= width or width < 1:
+                    raise ValueError(f"it has {len(fields)} fields")
+                values = [float(value) for value in fields[-width:]]
+            except ValueError as error:
+                raise UserError(
+                    f"{embed_path} is no file of embeddings: line {number} must be a word and {width or 'its'} numbers "
+                    f"with a space before each ({error})"
+                ) from None
+            embeddings[" ".join(fields[:-width])] = torch.tensor(values)
+    return embeddings
+
+
+@patch("fairseq.utils", function="load_embedding")
+def widths_of_embeddings(original: Any, embed_dict: dict[str, Any], vocab: Any, embedding: Any) -> Any:
+    """Embeddings of another width than the model's end in PyTorch's words about sizes of tensors."""
+    width = embedding.weight.size(1)
+    for word, values in embed_dict.items():
+        if len(values) != width:
+            raise UserError(
+                f"the pretrained embedding of {word!r} has {len(values)} numbers, and the model's have {width}; give "
+                "--encoder-embed-dim and --decoder-embed-dim the width of --encoder-embed-path and --decoder-embed-path"
+            )
+    return original(embed_dict, vocab, embedding)
