@@ -12,6 +12,7 @@ from typing import Any
 from fairseq_compat.errors import UserError
 from fairseq_compat.files import require_file
 from fairseq_compat.patching import Overlay, patch, replaces
+from fairseq_compat.text import TextFile
 
 #: Of an iterator's state: how many batches all processes took in the epoch.
 BATCHES = "batches_in_epoch"
@@ -114,10 +115,12 @@ def languages_of_the_data(original: Any, cfg: Any, **given: Any) -> Any:
     A model is then trained, or asked, for another direction than the command says. Here the other language is that of
     the one pair that fits, and a language without data is refused. Whichever languages the task takes are recorded
     with the options, so that its model is not asked for others. Of several folders the first has the dictionaries that
-    fairseq reads; those of the others must be the same.
+    fairseq reads; those of the others must be the same. Of ``--lang-pairs`` each must have one hyphen, where tasks of
+    many languages divide it.
     """
     from fairseq.utils import split_paths
 
+    _require_two_languages(getattr(cfg, "lang_pairs", None))
     source, target = (getattr(cfg, side, None) for side in ("source_lang", "target_lang"))
     if (source is None) != (target is None):
         folder = split_paths(cfg.data)[0]
@@ -137,21 +140,62 @@ def languages_of_the_data(original: Any, cfg: Any, **given: Any) -> Any:
     return task
 
 
-def _symbols(dictionary: str) -> list[bytes]:
-    with open(dictionary, "rb") as file:
-        return [line.rpartition(b" ")[0] for line in file]
+def _require_two_languages(pairs: Any) -> None:
+    """Raise UserError where one of ``--lang-pairs``, a list or its text, is not two languages without hyphens."""
+    for pair in pairs.split(",") if isinstance(pairs, str) else pairs or ():
+        if pair and pair.count("-") != 1:
+            raise UserError(
+                f"--lang-pairs {pair} is not a pair of languages with one hyphen between them, such as en-de; name a "
+                "language with a hyphen otherwise, such as zh_cn, in the data, too"
+            )
 
 
-def pairs_in(folder: str) -> set[tuple[str, str]]:
+def _symbols(dictionary: str) -> list[str]:
+    """Return the symbols of a dictionary's file, without their counts."""
+    symbols = []
+    with TextFile(dictionary) as file:
+        for line in file:
+            entry = line.rstrip().removesuffix(" #fairseq:overwrite")
+            symbols.append(entry.rpartition(" ")[0])
+    return symbols
+
+
+@patch("fairseq.data.data_utils", function="infer_language_pair")
+def languages_with_hyphens(original: Any, path: str) -> tuple[str | None, str | None]:
+    """A language with a hyphen is taken for a pair: of ``dict.zh-cn.txt`` fairseq makes a translation of zh into cn."""
+    pairs = pairs_in(path)
+    return pairs[0] if pairs else (None, None)
+
+
+def pairs_in(folder: str) -> list[tuple[str, str]]:
     """Return the pairs of languages of a data folder, from names such as ``train.en-de.de.idx``."""
-    parts = [name.split(".") for name in os.listdir(folder)]
-    pairs = [tuple(name[1].split("-")) for name in parts if len(name) >= 3]
-    return {(pair[0], pair[1]) for pair in pairs if len(pair) == 2}
+    names = os.listdir(folder)
+    pairs = []
+    for name in names:
+        parts = name.split(".")
+        if len(parts) >= 3:
+            pairs += _pairs_of(parts[1], parts[2], names)
+    return list(dict.fromkeys(pairs))
 
 
-def _fitting(pairs: set[tuple[str, str]], source: str | None, target: str | None, folder: str) -> tuple[str, str]:
+def _pairs_of(pair: str, language: str, names: list[str]) -> list[tuple[str, str]]:
+    """Return the two languages that a pair such as zh-cn-de consists of, one of which is ``language``.
+
+    Where a hyphen divides it in more than one way, as zh-cn-zh, both languages have dictionaries among ``names``.
+    """
+    places = [place for place, letter in enumerate(pair) if letter == "-"]
+    divided = [(pair[:place], pair[place + 1 :]) for place in places]
+    fitting = [languages for languages in divided if language in languages]
+    known = []
+    for source, target in fitting:
+        if f"dict.{source}.txt" in names and f"dict.{target}.txt" in names:
+            known.append((source, target))
+    return known or fitting
+
+
+def _fitting(pairs: list[tuple[str, str]], source: str | None, target: str | None, folder: str) -> tuple[str, str]:
     """Return the one direction that has the language given; data of a pair serves both."""
-    directions = pairs | {(second, first) for first, second in pairs}
+    directions = {*pairs, *((second, first) for first, second in pairs)}
     fitting = sorted(pair for pair in directions if source in (None, pair[0]) and target in (None, pair[1]))
     if len(fitting) != 1:
         given = f"--source-lang {source!r}" if target is None else f"--target-lang {target!r}"

@@ -116,6 +116,16 @@ def pairs(folder: Path, *names: str) -> Path:
     return folder
 
 
+def pair_with_hyphens(folder: Path, source: str, target: str) -> Path:
+    """The same of one pair, beside which fairseq-preprocess may have put other files."""
+    for language in (source, target):
+        Dictionary().save(str(folder / f"dict.{language}.txt"))
+        (folder / f"train.{source}-{target}.{language}.bin").touch()
+    for name in (f"train.align.{source}-{target}.idx", f"alignment.{source}-{target}.txt", "preprocess.log"):
+        (folder / name).touch()
+    return folder
+
+
 def options(folder: Path, source: str | None, target: str | None) -> DictConfig:
     given = {"_name": "translation", "data": str(folder), "source_lang": source, "target_lang": target}
     return OmegaConf.merge(OmegaConf.structured(TranslationConfig), OmegaConf.create(given))
@@ -132,6 +142,23 @@ def test_one_language_says_the_direction_which_is_recorded(
     task = tasks.setup_task(cfg)
     assert (task.cfg.source_lang, task.cfg.target_lang) == found
     assert (cfg.source_lang, cfg.target_lang) == found
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [("zh-cn", "de"), ("de", "zh-cn"), ("zh-cn", "zh"), ("en", "en-gb"), ("pt-br", "pt-pt")]
+)
+@pytest.mark.parametrize("named", ["source", "target", "none"])
+def test_a_language_may_have_a_hyphen(source: str, target: str, named: str, tmp_path: Path) -> None:
+    sides = {"source": (source, None), "target": (None, target), "none": (None, None)}
+    task = tasks.setup_task(options(pair_with_hyphens(tmp_path, source, target), *sides[named]))
+    assert (task.cfg.source_lang, task.cfg.target_lang) == (source, target)
+
+
+def test_many_languages_have_no_hyphens(tmp_path: Path) -> None:
+    cfg = configured(make_data(tmp_path / "data", 2), 2).task
+    cfg.lang_pairs = ["en-l00", "en-zh-cn"]
+    with pytest.raises(UserError, match="--lang-pairs en-zh-cn"):
+        tasks.setup_task(cfg)
 
 
 def test_all_folders_of_data_have_one_dictionary(tmp_path: Path) -> None:
