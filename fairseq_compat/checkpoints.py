@@ -129,6 +129,13 @@ def options_in(state: Mapping[str, Any], part: str = "model") -> dict[str, Any]:
     return dict(given) if isinstance(given, Mapping) else {}
 
 
+def forget_initial_values(options: Any) -> None:
+    """Take the files of embeddings out of a model's options: a checkpoint has what the training made of them."""
+    for name in ("encoder_embed_path", "decoder_embed_path"):
+        if getattr(options, name, None):
+            setattr(options, name, None)
+
+
 def updates_in(state: Mapping[str, Any]) -> int:
     """Return updates that the model in a checkpoint was trained for."""
     history = state.get("optimizer_history") or [{}]

@@ -111,6 +111,20 @@ def missing_checkpoints(original: Any, cfg: Any, trainer: Any, **given: Any) -> 
     return original(cfg, trainer, **given)
 
 
+@patch("fairseq.checkpoint_utils", function="_upgrade_state_dict")
+def weights_alone(original: Any, state: dict[str, Any]) -> dict[str, Any]:
+    """A checkpoint of nothing but options and weights is taken for one of 2018, and ends in ``KeyError: 'best_loss'``.
+
+    Here it is one of a model that was trained for no updates.
+    """
+    if not state.get("optimizer_history") and "best_loss" not in state:
+        names = {"criterion_name": "", "optimizer_name": ""}
+        state["optimizer_history"] = [{**names, "lr_scheduler_state": {}, "num_updates": 0}]
+    if not state.get("extra_state") and "epoch" not in state:
+        state["extra_state"] = {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}}
+    return original(state)
+
+
 @patch("fairseq.checkpoint_utils")
 def built_models(module: Any) -> None:
     """A checkpoint is used with dictionaries, languages or options that it was not trained with, and all is wrong.
@@ -146,6 +160,7 @@ def built_models(module: Any) -> None:
             recorded = {**belonging.languages_in(held["cfg"].task), **belonging.recorded_in(held)}
             if task is not None:  # before tensors of other sizes are a longer sentence
                 belonging.require_same(path, recorded, belonging.of_task(task), belonging.data_of(task))
+            checkpoints.forget_initial_values(held["cfg"].model)
             with checkpoints.built_within(held["model"], path):
                 built, cfg, task = original([filename], arg_overrides, task, strict, suffix, 1, held)
             belonging.require_same(path, recorded, belonging.of_task(task), belonging.data_of(task))

@@ -115,9 +115,7 @@ class Checkpoint:
         recorded = {**belonging.languages_in(Namespace(**self.options("task"))), **self.belongs_to}
         belonging.require_same(self.path, recorded, belonging.of_task(task), f"--data {data}")
         options = self.cfg.model
-        for name in ("encoder_embed_path", "decoder_embed_path"):
-            if getattr(options, name, None):
-                setattr(options, name, None)
+        checkpoints.forget_initial_values(options)
         with checkpoints.built_within(values, self.path):
             model = task.build_model(options, from_checkpoint=True)
         try:

@@ -13,7 +13,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.optim import fp16_optimizer
-from probe_checkpoints import checkpoint_of, data_in
+from probe_checkpoints import checkpoint_of, data_in, other_architecture
 from torch import nn
 
 from fairseq_compat import UserError, checkpoints
@@ -96,6 +96,27 @@ def test_a_run_of_its_own_needs_no_file(tmp_path: Path) -> None:
 
 
 # What is in a checkpoint.
+
+
+@pytest.mark.parametrize("entries", [("cfg", "model"), ("args", "cfg", "model"), ("cfg", "model", "extra_state")])
+def test_options_and_weights_are_enough(entries: tuple[str, ...], tmp_path: Path) -> None:
+    data, path = data_in(tmp_path / "data"), checkpoint_of(tmp_path, "transformer")
+    state = checkpoints.load(path)
+    torch.save({name: state.get(name) for name in entries}, path)
+    (model,), _ = checkpoint_utils.load_model_ensemble([path], {"data": data})
+    for name, parameter in model.decoder.named_parameters(prefix="decoder"):
+        assert torch.equal(parameter, state["model"][name])
+
+
+@pytest.mark.parametrize("arch", ["transformer", "lstm"])
+def test_a_trained_model_needs_no_pretrained_embeddings(arch: str, tmp_path: Path) -> None:
+    data = data_in(tmp_path / "data")
+    path = checkpoint_of(tmp_path, arch) if arch == "transformer" else other_architecture(tmp_path, arch)
+    state = checkpoints.load(path)
+    for side in ("encoder", "decoder"):
+        state["cfg"]["model"][f"{side}_embed_path"] = str(tmp_path / "moved.txt")
+    torch.save(state, path)
+    checkpoint_utils.load_model_ensemble([path], {"data": data})
 
 
 def test_a_model_that_diverged_is_refused(tmp_path: Path) -> None:
