@@ -7,6 +7,7 @@ neither file nor line.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
@@ -34,7 +35,7 @@ def decoded(line: bytes, number: int, path: str) -> str:
 
 
 class TextFile:
-    """A text file that is open for reading, in place of the one that ``open`` returns.
+    """A text file that is open for reading, in place of the one that ``open`` returns; ``path`` ``-`` is stdin.
 
     ``start`` and ``end`` are places in bytes, of a part that begins with a line. Lines that begin and end in it are
     read; an ``end`` of 0 or less is that of the file.
@@ -42,7 +43,7 @@ class TextFile:
 
     def __init__(self, path: str, start: int = 0, end: int = 0) -> None:
         self.name = path
-        self._file = open(path, "rb")  # noqa: SIM115  # closed by close()
+        self._file = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115  # closed by close()
         self._lines = self._read_lines(start, end)
 
     def _read_lines(self, start: int, end: int) -> Iterator[str]:
@@ -81,7 +82,8 @@ class TextFile:
         return "".join(self._lines)
 
     def close(self) -> None:
-        self._file.close()
+        if self.name != "-":
+            self._file.close()
 
     def __enter__(self) -> TextFile:
         return self

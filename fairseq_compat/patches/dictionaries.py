@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 from typing import Any
 
 from fairseq_compat.errors import UserError
 from fairseq_compat.files import require_file
-from fairseq_compat.patching import patch
+from fairseq_compat.patching import patch, replaces
 from fairseq_compat.text import TextFile, joined_pieces, one_line
 
 #: The end of a dictionary's line whose symbol the dictionary has already, such as one of a pretrained model's.
@@ -64,6 +65,25 @@ def repeated_symbols(original: Any, self: Any, f: Any) -> None:
         entries.append((symbol, f"{count}{OVERWRITE}" if symbol in earlier else count))
         earlier.add(symbol)
     self._save(f, entries)
+
+
+@patch("fairseq.data.encoders")
+def missing_packages(module: Any) -> None:
+    """A tokenizer or subwords whose package is not installed end in a traceback; the sentence about it is enough."""
+    for option in ("tokenizer", "bpe"):
+        replaces(module, f"build_{option}")(partial(_built, f"--{option}"))
+
+
+def _built(option: str, original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return the tokenizer or the subwords of an option.
+
+    Raises:
+        UserError: they need a package that is not installed.
+    """
+    try:
+        return original(*args, **kwargs)
+    except ImportError as error:
+        raise UserError(f"{option}: {error}") from error
 
 
 @patch("fairseq.data.encoders.subword_nmt_bpe", function="SubwordNMTBPE.__init__")

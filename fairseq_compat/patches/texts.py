@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
-from fairseq_compat.patching import patch
-from fairseq_compat.text import TextFile, decoded, open_text, require_parallel
+from fairseq_compat.errors import UserError
+from fairseq_compat.patching import patch, replaces
+from fairseq_compat.text import TextFile, open_text, require_parallel
 
 
 @patch("fairseq.file_chunker_utils")
@@ -56,10 +55,50 @@ def interactive_lines(original: Any, input: str, buffer_size: int) -> Iterator[l
     Every translation after such a line then has another number than its source, and outside of UTF-8 locales text is
     misread without a word. Lines end at line feeds only, with or without a carriage return before, and are UTF-8.
     """
-    with nullcontext(sys.stdin.buffer) if input == "-" else open(input, "rb") as file:
-        lines = (decoded(line, number, input).strip() for number, line in enumerate(file, start=1))
-        while buffer := list(islice(lines, buffer_size)):
+    with TextFile(input) as file:
+        while buffer := [line.strip() for line in islice(file, buffer_size)]:
             yield buffer
+
+
+@patch("fairseq_cli.score")
+def scored_lines(module: Any) -> None:
+    """``fairseq-score`` scores as many sentences as the shorter file has, and ends lines at carriage returns.
+
+    With ``--sacrebleu`` and ``--sentence-bleu`` it stops with an exception. Here files of different length are refused,
+    and both options do what their help says.
+    """
+    from fairseq.data import Dictionary
+    from fairseq.scoring import bleu
+
+    @replaces(module, "cli_main")
+    def cli_main(original: Any) -> None:
+        args = module.get_parser().parse_args()
+        print(args)
+        texts = []
+        for path in (args.sys, args.ref):
+            with TextFile(path) as file:
+                texts.append([line.lower() if args.ignore_case else line for line in file])
+        system, reference = texts
+        if len(system) != len(reference):
+            raise UserError(
+                f"--sys {args.sys} has {len(system):,} lines and --ref {args.ref} {len(reference):,}; line N of one "
+                "has to belong to line N of the other"
+            )
+        if args.sacrebleu:
+            import sacrebleu
+
+            print(sacrebleu.corpus_bleu(system, [reference]).format())
+            return
+        dictionary = Dictionary()
+        scorer = bleu.Scorer(bleu.BleuConfig(pad=dictionary.pad(), eos=dictionary.eos(), unk=dictionary.unk()))
+        for number, (translation, expected) in enumerate(zip(system, reference, strict=True)):
+            if args.sentence_bleu:
+                scorer.reset(one_init=True)
+            scorer.add(dictionary.encode_line(expected), dictionary.encode_line(translation))
+            if args.sentence_bleu:
+                print(number, scorer.result_string(args.order))
+        if not args.sentence_bleu:
+            print(scorer.result_string(args.order))
 
 
 @patch("fairseq_cli.preprocess", function="main")
@@ -86,6 +125,19 @@ def _parallel_texts(args: Any) -> Iterator[list[str]]:
             if args.alignfile and prefixes == args.trainpref:
                 texts.append(args.alignfile)
             yield texts
+
+
+@patch("fairseq.data.language_pair_dataset", function="LanguagePairDataset.__init__")
+def parallel_data(
+    original: Any, self: Any, src: Any, src_sizes: Any, src_dict: Any, tgt: Any = None, *args: Any, **kwargs: Any
+) -> None:
+    """Source and target of different length that were binarized one by one end a training in an assertion."""
+    if tgt is not None and len(src) != len(tgt):
+        raise UserError(
+            f"the data have {len(src):,} sentences of the source and {len(tgt):,} of the target; make them anew, of "
+            "texts with the same number of lines"
+        )
+    original(self, src, src_sizes, src_dict, tgt, *args, **kwargs)
 
 
 @patch("fairseq.binarizer", "fairseq.data.dictionary")

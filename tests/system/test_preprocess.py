@@ -59,3 +59,27 @@ def test_alignments_of_another_text(refusal: Callable[..., str], tmp_path: Path)
 def test_the_other_side_of_a_text_without_one(run_command: RunCommand, tmp_path: Path) -> None:
     run_command(*texts(tmp_path, de=b""), "--only-source")
     assert (tmp_path / "bin/train.en-de.en.idx").is_file()
+
+
+# Scores.
+
+
+def scored(folder: Path, system: bytes, *more: str) -> list[object]:
+    """A command that scores translations."""
+    (folder / "system").write_bytes(system)
+    (folder / "reference").write_bytes("the cat sat on a mat\ra\u2028b\r\nThe dog ran after the cat\n".encode())
+    return ["fairseq-score", "--sys", folder / "system", "--ref", folder / "reference", *more]
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [((), "BLEU4 = 90.48"), (("--ignore-case",), "BLEU4 = 100.00"), (("--sacrebleu",), "BLEU = 90.48"),
+     (("--sentence-bleu",), "1 BLEU4 = 80.34")],
+)  # fmt: skip
+def test_scores_of_lines(
+    more: tuple[str, ...], expected: str, run_command: RunCommand, refusal: Callable[..., str], tmp_path: Path
+) -> None:
+    system = b"the cat sat on a mat a b\nthe dog ran after the cat"
+    output = run_command(*scored(tmp_path, system, *more)).stdout
+    assert expected in output, output
+    assert "system has 1 lines" in refusal(*scored(tmp_path, system.partition(b"\n")[0], *more))

@@ -8,8 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 from fairseq import file_chunker_utils
-from fairseq.data import dictionary
+from fairseq.data import Dictionary, LanguagePairDataset, ListDataset, dictionary
 
 from fairseq_compat import UserError
 
@@ -57,6 +58,14 @@ def test_an_error_in_a_part_has_the_number_of_the_line_in_the_file(tmp_path: Pat
     part = file_chunker_utils.Chunker(str(path), start, 20)
     with part, pytest.raises(UserError, match=r"line 10 has the byte 0xe4"):
         list(part)
+
+
+def test_data_whose_sides_have_different_length() -> None:
+    sides = [ListDataset([torch.tensor([4, 2])] * count, [2] * count) for count in (2, 3)]
+    source, target = sides
+    with pytest.raises(UserError, match="2 sentences of the source and 3 of the target"):
+        LanguagePairDataset(source, source.sizes, Dictionary(), target, target.sizes, Dictionary())
+    LanguagePairDataset(source, source.sizes, Dictionary())
 
 
 def blocked(*_: object) -> set[int]:
