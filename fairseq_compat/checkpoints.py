@@ -21,6 +21,9 @@ from fairseq_compat.files import atomic_write, require_file
 #: Numbers of a table of positions, which is in no file.
 _MOST_IN_POSITIONS = 2**27
 
+#: Options of models that name files of pretrained embeddings.
+EMBEDDINGS = ("encoder_embed_path", "decoder_embed_path")
+
 #: fairseq asks this buffer for its device and type only, and saves it with whatever was in memory.
 _NEVER_READ = "_float_tensor"
 
@@ -131,7 +134,7 @@ def options_in(state: Mapping[str, Any], part: str = "model") -> dict[str, Any]:
 
 def forget_initial_values(options: Any) -> None:
     """Take the files of embeddings out of a model's options: a checkpoint has what the training made of them."""
-    for name in ("encoder_embed_path", "decoder_embed_path"):
+    for name in EMBEDDINGS:
         if getattr(options, name, None):
             setattr(options, name, None)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import deque
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
@@ -113,9 +114,12 @@ def number_of_lines(path: str, end: int | None = None) -> int:
 
 
 def require_parallel(paths: list[str]) -> None:
-    """Raise UserError unless all texts have the same number of lines."""
+    """Raise UserError unless all texts have the same number of lines, of UTF-8."""
     counts = [number_of_lines(path) for path in paths]
     if len(set(counts)) > 1:
+        for path in paths:  # line feeds of another encoding are others
+            with TextFile(path) as file:
+                deque(file, maxlen=0)
         counted = [f"{path} has {count:,}" for path, count in zip(paths, counts, strict=True)]
         raise UserError(f"{', '.join(counted)} lines; line N of one has to belong to line N of the others")
 

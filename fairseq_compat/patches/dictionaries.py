@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import io
+import logging
+import os
 from functools import partial
 from typing import Any
 
+from omegaconf import MissingMandatoryValue
+
+from fairseq_compat.checkpoints import EMBEDDINGS
 from fairseq_compat.errors import UserError
 from fairseq_compat.files import require_file
-from fairseq_compat.patching import patch, replaces
+from fairseq_compat.patching import as_configuration, patch, replaces
 from fairseq_compat.text import TextFile, joined_pieces, one_line
+
+logger = logging.getLogger(__name__)
 
 #: The end of a dictionary's line whose symbol the dictionary has already, such as one of a pretrained model's.
 OVERWRITE = " #fairseq:overwrite"
@@ -68,8 +75,8 @@ def repeated_symbols(original: Any, self: Any, f: Any) -> None:
 
 
 @patch("fairseq.data.encoders")
-def missing_packages(module: Any) -> None:
-    """A tokenizer or subwords whose package is not installed end in a traceback; the sentence about it is enough."""
+def missing_parts(module: Any) -> None:
+    """A tokenizer or subwords without their package, or without the option of their file, end in a traceback."""
     for option in ("tokenizer", "bpe"):
         replaces(module, f"build_{option}")(partial(_built, f"--{option}"))
 
@@ -78,12 +85,15 @@ def _built(option: str, original: Any, *args: Any, **kwargs: Any) -> Any:
     """Return the tokenizer or the subwords of an option.
 
     Raises:
-        UserError: they need a package that is not installed.
+        UserError: they need a package that is not installed, or another option.
     """
     try:
         return original(*args, **kwargs)
     except ImportError as error:
         raise UserError(f"{option}: {error}") from error
+    except MissingMandatoryValue as error:
+        needed = str(error.full_key).rpartition(".")[2].replace("_", "-")
+        raise UserError(f"{option} is given without --{needed}, which it needs") from error
 
 
 @patch("fairseq.data.encoders.subword_nmt_bpe", function="SubwordNMTBPE.__init__")
@@ -187,3 +197,23 @@ def widths_of_embeddings(original: Any, embed_dict: dict[str, Any], vocab: Any, 
                 "--encoder-embed-dim and --decoder-embed-dim the width of --encoder-embed-path and --decoder-embed-path"
             )
     return original(embed_dict, vocab, embedding)
+
+
+@patch("fairseq_cli.train", function="main")
+def moved_embeddings(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+    """A training that goes on reads its pretrained embeddings again, and stops where their file has gone.
+
+    Its checkpoint has the embeddings that they have become, so that here it goes on without the file.
+    """
+    cfg = as_configuration(cfg)
+    saved = cfg.checkpoint
+    is_default = saved.restore_file == "checkpoint_last.pt"
+    begun = os.path.join(saved.save_dir, "checkpoint_last.pt") if is_default else saved.restore_file
+    models = [begun, saved.continue_once, saved.finetune_from_model]
+    if any(path and os.path.isfile(path) for path in models):
+        for name in EMBEDDINGS:
+            path = getattr(cfg.model, name, None)
+            if path and not os.path.exists(path):
+                logger.info("--%s %s is not there, and not needed", name.replace("_", "-"), path)
+                setattr(cfg.model, name, None)
+    return original(cfg, *args, **kwargs)

@@ -60,6 +60,19 @@ def interactive_lines(original: Any, input: str, buffer_size: int) -> Iterator[l
             yield buffer
 
 
+@patch("fairseq_cli.preprocess", function="main")
+def options_of_preprocess(original: Any, args: Any) -> None:
+    """A folder that has dictionaries already, and an option without another that it needs, end in tracebacks."""
+    try:
+        original(args)
+    except AssertionError as error:  # so are options checked
+        raise UserError(str(error)) from error
+    except FileExistsError as error:
+        raise UserError(
+            f"{error} exists already; give another --destdir, or the dictionaries to use with --srcdict and --tgtdict"
+        ) from error
+
+
 @patch("fairseq_cli.score")
 def scored_lines(module: Any) -> None:
     """``fairseq-score`` scores as many sentences as the shorter file has, and ends lines at carriage returns.

@@ -50,6 +50,11 @@ def test_a_source_and_a_target_of_different_length(part: str, refusal: Callable[
     assert not (tmp_path / "bin").exists()
 
 
+def test_a_source_in_another_encoding(refusal: Callable[..., str], tmp_path: Path) -> None:
+    command = texts(tmp_path, en=SOURCE.decode().encode("utf-16"))
+    assert f"{tmp_path}/train.en is not UTF-8: line 1 has the byte 0xff" in refusal(*command)
+
+
 def test_alignments_of_another_text(refusal: Callable[..., str], tmp_path: Path) -> None:
     command = texts(tmp_path, align=b"0-0\n")
     assert "train.align has 1" in refusal(*command, "--align-suffix", "align")
@@ -59,6 +64,15 @@ def test_alignments_of_another_text(refusal: Callable[..., str], tmp_path: Path)
 def test_the_other_side_of_a_text_without_one(run_command: RunCommand, tmp_path: Path) -> None:
     run_command(*texts(tmp_path, de=b""), "--only-source")
     assert (tmp_path / "bin/train.en-de.en.idx").is_file()
+
+
+def test_options_that_do_not_fit(run_command: RunCommand, refusal: Callable[..., str], tmp_path: Path) -> None:
+    command = texts(tmp_path)
+    assert "--trainpref" in refusal(*command[:-2])
+    run_command(*command, "--dict-only")
+    sentence = refusal(*command)
+    assert f"{tmp_path}/bin/dict.en.txt exists" in sentence
+    assert "--srcdict" in sentence
 
 
 # Scores.

@@ -97,3 +97,18 @@ def test_language_model_is_trained_and_evaluated(
     found = re.search(r"Perplexity: (\d+\.?\d*)", output_of(result))
     assert found is not None
     assert 1 < float(found[1]) < 24  # fewer than the symbols there are
+
+
+def test_embeddings_are_read_at_the_beginning_of_a_training(
+    run_command: RunCommand, refusal: Callable[..., str], copy_reverse_data: Path,
+    tiny_model_options: Callable[[str], list[str]], tmp_path: Path,
+) -> None:  # fmt: skip
+    path = tmp_path / "embeddings.txt"
+    path.write_text(f"w3 {'0.5 ' * 64}\n", encoding="utf-8")
+    options = [*tiny_model_options("transformer"), *TRAINING, "--encoder-embed-path", path, "--max-tokens", 500]
+    run_command("fairseq-train", copy_reverse_data, *options, "--max-update", 1, "--save-dir", tmp_path / "run")
+    path.unlink()
+    run_command("fairseq-train", copy_reverse_data, *options, "--max-update", 2, "--save-dir", tmp_path / "run")
+    assert updates(tmp_path / "run/checkpoint_last.pt") == 2
+    sentence = refusal("fairseq-train", copy_reverse_data, *options, "--max-update", 1, "--save-dir", tmp_path / "new")
+    assert str(path) in sentence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import sentencepiece
 from fairseq import utils
 from fairseq.data import Dictionary, data_utils, encoders
+from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_compat import UserError
@@ -105,6 +107,20 @@ def test_files_of_other_subwords(kind: str, option: str, content: bytes, named: 
     given = {"bpe_separator": "@@", "sentencepiece_enable_sampling": False, "sentencepiece_alpha": None}
     with pytest.raises(UserError, match=named):
         encoders.build_bpe(Namespace(bpe=kind, **given, **{option: str(path)}))
+
+
+def test_a_package_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fastBPE", None)
+    path = tmp_path / "codes"
+    path.write_text("w 1 50\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"--bpe: .*fastBPE"):
+        encoders.build_bpe(Namespace(bpe="fastbpe", bpe_codes=str(path)))
+
+
+def test_an_option_that_is_missing() -> None:
+    options = OmegaConf.structured(encoders.sentencepiece_bpe.SentencepieceConfig)
+    with pytest.raises(UserError, match="--sentencepiece-model"):
+        encoders.build_bpe(OmegaConf.merge(options, {"_name": "sentencepiece"}))
 
 
 # Embeddings.
