@@ -151,7 +151,7 @@ def bytes_of_models(original: Any, self: Any, x: str) -> str:
 
 @patch("fairseq.data.data_utils", function="post_process")
 def bytes_without_model(original: Any, sentence: str, symbol: str) -> Any:
-    """``--post-process sentencepiece``, too, leaves bytes where letters belong."""
+    """Of a SentencePiece model with byte fallback, ``--post-process sentencepiece`` leaves bytes for letters."""
     return joined_pieces(sentence) if symbol == "sentencepiece" else original(sentence, symbol)
 
 
