@@ -145,7 +145,9 @@ def bytes_of_models(original: Any, self: Any, x: str) -> str:
     """
     unknown = self.sp.IdToPiece(self.sp.unk_id())
     pieces = [_UNKNOWN if piece == unknown else piece for piece in x.split()]
-    text = self.sp.DecodePieces(pieces).replace("\u2581", " ").replace(_UNKNOWN, unknown)
+    text = self.sp.DecodePieces(pieces)
+    # Of pieces that it does not know, the model leaves the mark of a word's begin, too.
+    text = text.replace("\u2581", " ").replace(_UNKNOWN, unknown)
     return one_line(text).strip()
 
 

@@ -56,7 +56,8 @@ def interactive_lines(original: Any, input: str, buffer_size: int) -> Iterator[l
     misread without a word. Lines end at line feeds only, with or without a carriage return before, and are UTF-8.
     """
     with TextFile(input) as file:
-        while buffer := [line.strip() for line in islice(file, buffer_size)]:
+        lines = map(str.strip, file)
+        while buffer := list(islice(lines, buffer_size)):
             yield buffer
 
 
@@ -87,16 +88,15 @@ def scored_lines(module: Any) -> None:
     def cli_main(original: Any) -> None:
         args = module.get_parser().parse_args()
         print(args)
-        texts = []
-        for path in (args.sys, args.ref):
-            with TextFile(path) as file:
-                texts.append([line.lower() if args.ignore_case else line for line in file])
-        system, reference = texts
+        system, reference = _lines_of(args.sys), _lines_of(args.ref)
         if len(system) != len(reference):
             raise UserError(
                 f"--sys {args.sys} has {len(system):,} lines and --ref {args.ref} {len(reference):,}; line N of one "
                 "has to belong to line N of the other"
             )
+        if args.ignore_case:
+            system = [line.lower() for line in system]
+            reference = [line.lower() for line in reference]
         if args.sacrebleu:
             import sacrebleu
 
@@ -112,6 +112,11 @@ def scored_lines(module: Any) -> None:
                 print(number, scorer.result_string(args.order))
         if not args.sentence_bleu:
             print(scorer.result_string(args.order))
+
+
+def _lines_of(path: str) -> list[str]:
+    with TextFile(path) as file:
+        return file.readlines()
 
 
 @patch("fairseq_cli.preprocess", function="main")
@@ -130,14 +135,16 @@ def parallel_texts(original: Any, args: Any) -> None:
 def _parallel_texts(args: Any) -> Iterator[list[str]]:
     """Yield the texts of each part of the data, such as train.en, train.de and train.align."""
     languages = [args.source_lang] if args.only_source else [args.source_lang, args.target_lang]
-    for prefixes in filter(None, (args.trainpref, args.validpref, args.testpref)):
-        for prefix in prefixes.split(","):
-            texts = [f"{prefix}.{language}" if language else prefix for language in languages]
-            if args.align_suffix:
-                texts.append(f"{prefix}.{args.align_suffix}")
-            if args.alignfile and prefixes == args.trainpref:
-                texts.append(args.alignfile)
-            yield texts
+    prefixes = [args.trainpref] if args.trainpref else []
+    for several in filter(None, (args.validpref, args.testpref)):
+        prefixes += several.split(",")
+    for prefix in prefixes:
+        texts = [f"{prefix}.{language}" if language else prefix for language in languages]
+        if args.align_suffix:
+            texts.append(f"{prefix}.{args.align_suffix}")
+        if args.alignfile and prefix == args.trainpref:
+            texts.append(args.alignfile)
+        yield texts
 
 
 @patch("fairseq.data.language_pair_dataset", function="LanguagePairDataset.__init__")
