@@ -1,7 +1,7 @@
 """Writing files so that a reader finds the old one or the whole new one, never half of it.
 
 What is not finished lies beside its target, as ``.NAME.fairseq-unfinished``. It is locked while it is written; one that
-a killed process left is written over by the next writer of the same target.
+a killed process left is removed by the next writer of the same target.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     If anything fails, what stood there before is untouched. A link is replaced; a pipe or a terminal is written into.
 
     Raises:
-        UserError: the disk is full; or it is a :class:`NewFile` and exists.
+        UserError: the disk is full; another process is writing the same file; or it is a :class:`NewFile` and exists.
     """
     path = os.fspath(path)
     aside = ""
@@ -53,6 +53,9 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
             if isinstance(path, NewFile) and os.path.lexists(path):
                 raise UserError(f"{path} was written by another process meanwhile; give another name")
+            if not _is_at(descriptor, aside):  # on a file system without locks
+                aside = ""
+                raise UserError(_in_use(path))
             os.replace(aside, path)
         flush_folder(os.path.dirname(path) or ".")
     except BaseException as error:
@@ -80,19 +83,64 @@ def beside(path: str) -> str:
 
 
 def _open_aside(path: str) -> tuple[str, int]:
-    """Open what is to become ``path``, locked and empty; wait for another process that is writing it."""
+    """Open a new file for what is to become ``path``, and lock it.
+
+    Raises:
+        UserError: another process is writing it.
+    """
     aside = beside(path) + UNFINISHED
     while True:
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        require_unused(path, remove=True)
+        try:
+            # It is new, so that mode and owner are this process's, and not those of what was left there.
+            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileExistsError:  # another process was faster
+            continue
         with suppress(OSError):  # a file system without locks
+            # It is free, but for a moment in which another process takes it for a leftover and removes it.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with suppress(FileNotFoundError):  # the other one has finished, and given it its name
-            if os.fstat(descriptor).st_nlink > 1:  # a link to another file, which stays as it is
-                os.remove(aside)
-            if os.path.samestat(os.fstat(descriptor), os.lstat(aside)):
-                os.ftruncate(descriptor, 0)
-                return aside, descriptor
+        if _is_at(descriptor, aside):
+            return aside, descriptor
         os.close(descriptor)
+
+
+def require_unused(path: str, *, remove: bool = False) -> None:
+    """Raise UserError where another process is writing what is to become ``path``.
+
+    With ``remove`` what a killed process has left there goes.
+    """
+    aside = beside(path) + UNFINISHED
+    try:
+        if not stat.S_ISREG(os.lstat(aside).st_mode):  # a link or a pipe, which no process of ours has made
+            if remove:
+                os.remove(aside)
+            return
+        descriptor = os.open(aside, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(_in_use(path)) from None
+        except OSError:  # a file system without locks
+            pass
+        if remove and _is_at(descriptor, aside):
+            os.remove(aside)
+    finally:
+        os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: str) -> bool:
+    """Return whether an open file is the one that has this name now."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _in_use(path: str) -> str:
+    return f"{path} is being written by another process; let that one end, or give another name"
 
 
 def copied_whole(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:

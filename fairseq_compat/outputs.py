@@ -35,6 +35,7 @@ def output_file(
     named, status = f"{option} {path!r}", _status(option, path)
     if path.endswith("/") or os.path.isdir(path):
         raise UserError(f"{named} is a folder; give the name of a file")
+    files.require_unused(path)
     if status is None:
         return NewFile(path)
     if any(os.path.exists(given) and os.path.exists(path) and os.path.samefile(given, path) for given in inputs):

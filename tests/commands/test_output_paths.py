@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_compat.files import atomic_write
 from fairseq_depthwise import cli
 
 #: What is at each path, as ``tree`` makes it, is the user's.
@@ -96,3 +97,10 @@ def test_what_is_read_is_not_replaced(command: str, tree: Path, capsys: pytest.C
     assert cli.main([*command.split(), "--force"]) == 1
     assert "is a file that is read; give another name" in capsys.readouterr().err
     assert contents(tree) == before
+
+
+def test_what_another_process_writes_is_refused_at_once(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before a model is loaded: "notes" is none."""
+    with atomic_write("new"):
+        assert cli.main("translate notes input --output new".split()) == 1
+    assert "new is being written by another process" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import stat
 import time
 from collections.abc import Callable
 from functools import partial
@@ -98,16 +99,47 @@ def test_killed_writer_leaves_the_old_file_whole(target: Path) -> None:
     assert target.read_bytes() == b"new"
 
 
-def test_two_writers_wait_for_each_other(target: Path) -> None:
+def test_of_several_writers_one_writes(target: Path) -> None:
+    """The others are told so at once."""
+
     def write(content: bytes) -> None:
-        with atomic_write(target) as file:
-            for _ in range(50):
-                file.write(content)
-                file.flush()
-                time.sleep(0.001)
+        try:
+            with atomic_write(target) as file:
+                for _ in range(50):
+                    file.write(content)
+                    file.flush()
+                    time.sleep(0.02)
+        except UserError as error:
+            os._exit(3 if "another process" in str(error) else 2)
         os._exit(0)
 
-    writers = [in_a_fork(partial(write, content)) for content in (b"a", b"b", b"c")]
-    assert [os.waitpid(writer, 0)[1] for writer in writers] == [0, 0, 0]
-    assert target.read_bytes() in (b"a" * 50, b"b" * 50, b"c" * 50)
+    writers = {in_a_fork(partial(write, content)): content for content in (b"a", b"b", b"c")}
+    statuses = {writers[writer]: os.waitstatus_to_exitcode(os.waitpid(writer, 0)[1]) for writer in writers}
+    assert sorted(statuses.values()) == [0, 3, 3]
+    (first,) = [content for content, status in statuses.items() if status == 0]
+    assert target.read_bytes() == first * 50
     assert os.listdir(target.parent) == ["target"]
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "pipe"])
+def test_a_new_file_has_the_mode_of_its_writer(kind: str, target: Path) -> None:
+    """Whatever lies where it is written."""
+    left = target.with_name(f".new{UNFINISHED}")
+    if kind == "file":
+        left.touch()
+        left.chmod(0o666)
+    elif kind == "link":
+        left.symlink_to(target)
+    else:
+        os.mkfifo(left)
+    before = os.umask(0o077)
+    try:
+        with atomic_write(target.with_name("new")) as file:
+            file.write(b"new")
+    finally:
+        os.umask(before)
+    new = target.with_name("new")
+    assert stat.S_IMODE(new.lstat().st_mode) == 0o600
+    assert new.read_bytes() == b"new"
+    new.unlink()
+    assert_untouched(target)
