@@ -102,5 +102,5 @@ def test_what_is_read_is_not_replaced(command: str, tree: Path, capsys: pytest.C
 def test_what_another_process_writes_is_refused_at_once(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Before a model is loaded: "notes" is none."""
     with atomic_write("new"):
-        assert cli.main("translate notes input --output new".split()) == 1
+        assert cli.main(["translate", "notes", "input", "--output", "new"]) == 1
     assert "new is being written by another process" in capsys.readouterr().err

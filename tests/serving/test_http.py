@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -119,6 +120,7 @@ WRONG: dict[str, tuple[bytes, int, str]] = {
     "lines is a string": (b'{"lines": "abc"}', 400, "lines"),
     "a surrogate": (b'{"lines": ["a\\ud800"]}', 400, "lines"),
     "a line break": (b'{"lines": ["a\\nb"]}', 400, "lines"),
+    "too long": (b" " * 500_000, 413, "."),
     "too many lines": (json.dumps({"lines": ["a"] * 6}).encode(), 413, "lines.* 5 "),
     "too many characters": (json.dumps({"lines": ["a" * 41]}).encode(), 413, "lines.* 40 "),
     "nbest 4": (b'{"lines": ["a"], "nbest": 4}', 400, "nbest.* 3"),
@@ -136,7 +138,6 @@ def test_wrong_bodies(case: str, client: Client) -> None:
     assert (status, list(document)) == (expected, ["error"])
     assert re.search(pattern, document["error"]), document
     assert "secret" not in document["error"]
-    assert client.send(b" " * 500_000)[0] == 413
     assert lives(client)
 
 
@@ -157,8 +158,9 @@ def test_wrong_bodies(case: str, client: Client) -> None:
 def test_methods_paths_and_headers(
     method: str, path: str, headers: dict[str, str], expected: int, client: Client
 ) -> None:
-    status, _, given = client.send(b'{"line": "a"}', method=method, path=path, **headers)
+    status, document, given = client.send(b'{"line": "a"}', method=method, path=path, **headers)
     assert status == expected
+    assert status < 400 or list(document) == ["error"]
     assert "access-control-allow-origin" not in given
     assert given["x-content-type-options"] == "nosniff"
 
@@ -173,6 +175,47 @@ def test_what_is_no_request_harms_nobody(sent: bytes, client: Client) -> None:
     with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE) as connection, suppress(OSError):
         connection.sendall(sent)
     assert lives(client)
+
+
+def test_what_is_no_request_is_answered_as_json(client: Client) -> None:
+    with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE) as connection:
+        connection.sendall(b"\x00\xff\r\n\r\n")
+        head, _, body = b"".join(iter(lambda: connection.recv(4096), b"")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert list(json.loads(body)) == ["error"]
+
+
+def test_too_many_requests_are_answered_as_json(monkeypatch: pytest.MonkeyPatch, slow: FakeTranslator) -> None:
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 16)
+    body = b'{"lines": ["a"]}'
+    header = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with served(slow) as client, ExitStack() as opened:
+        status = 200
+        try:
+            while status == 200:  # a connection whose request has not been read yet makes room for another one
+                waiting = opened.enter_context(socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE))
+                waiting.sendall(header + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+                status, document, _ = client.send(method="GET", path="/health")
+        finally:
+            slow.go.set()
+        assert (status, list(document)) == (503, ["error"])
+        assert waiting.recv(12) == b"HTTP/1.1 200"
+
+
+@pytest.mark.parametrize("before", [b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"], ids=["first", "second"])
+def test_a_header_has_its_time(before: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often a part of it comes, also after an answer on the same connection."""
+    monkeypatch.setattr(connections, "HEADER_TIMEOUT", 0.5)
+    with served(FakeTranslator()) as client:
+        with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE) as connection:
+            connection.sendall(before + b"GET /health HTTP/1.1\r\nHost: loc")
+            started = time.monotonic()
+            with suppress(ConnectionError):
+                while time.monotonic() < started + PATIENCE:
+                    time.sleep(0.1)
+                    connection.sendall(b"a")
+            assert time.monotonic() < started + PATIENCE
+        assert lives(client)
 
 
 def test_connections_without_a_request_make_room(monkeypatch: pytest.MonkeyPatch) -> None:

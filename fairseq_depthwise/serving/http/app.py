@@ -18,6 +18,7 @@ from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from pydantic import BaseModel, ConfigDict, Field, create_model
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -224,7 +225,7 @@ class Service:
 
         try:
             with anyio.move_on_after(self.options.timeout) as limit:
-                await self._fastapi(scope, receive, answer)
+                await self._fastapi(scope, receive, _errors_as_json(scope, receive, answer))
             if limit.cancelled_caught and not status:
                 sentence = f"the request took longer than {self.options.timeout:g} s; send fewer lines at a time"
                 await JSONResponse({"error": sentence}, 504)(scope, receive, answer)
@@ -232,6 +233,26 @@ class Service:
             self._requests.labels(status or 499).inc()
             if scope["path"] == "/translate":
                 self._request_seconds.observe(monotonic() - started)
+
+
+def _errors_as_json(scope: Scope, receive: Receive, send: Send) -> Send:
+    """Return what sends an answer, errors as JSON, also those that Starlette's limits answer as plain text."""
+    plain: dict[str, Any] = {}
+
+    async def answer(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = Headers(raw=message["headers"])
+            if message["status"] >= 400 and headers.get("content-type") != "application/json":
+                plain.update(status=message["status"], text=b"")
+                return
+        if not plain:
+            await send(message)
+            return
+        plain["text"] += message.get("body", b"")
+        if not message.get("more_body"):
+            await JSONResponse({"error": plain["text"].decode()}, plain["status"])(scope, receive, send)
+
+    return answer
 
 
 async def _streamed(first: Sequence[Any], parts: AsyncIterator[Sequence[Any]], asked: Any) -> AsyncIterator[str]:

@@ -1,16 +1,23 @@
-"""The server process: uvicorn, with its limits and one that it lacks, on connections that send no whole request."""
+"""The server process: uvicorn, with its limits and two that it lacks, on connections that send no whole request."""
 
 from __future__ import annotations
 
+import json
 import math
 import resource
 from time import monotonic
 from typing import Any
 
+import h11
 import uvicorn
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_CONNECTIONS = 2048  # fewer where the process may not have twice as many files open
+
+#: Seconds for the header of a request, from the connection's beginning or the end of the answer before.
+HEADER_TIMEOUT = 10.0
 
 #: Of all answers: no other site may read them, no browser guess their types or keep them.
 HEADERS = [
@@ -35,17 +42,70 @@ def server_of(app: Any, timeout: float) -> uvicorn.Server:
 
 
 class Connection(H11Protocol):
-    """uvicorn's; where there are too many, the one that has waited longest for a request ends."""
+    """uvicorn's; it ends where a header takes too long, and what uvicorn answers by itself is JSON, too.
+
+    Where there are too many connections, the one that has waited longest for a request ends.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # uvicorn answers as plain text where its limit is exceeded.
+        self._most, self.limit_concurrency = self.limit_concurrency, None
+        self._answer, self.app = self.app, self._answer_unless_too_many
+        self._header_timer: Any = None
+
+    @property
+    def _waits_for_header(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._waits_since = monotonic()
-        waiting = [one for one in self.connections if one.cycle is None or one.cycle.response_complete]
-        if len(self.connections) >= self.limit_concurrency and waiting:
-            longest = min(waiting, key=lambda one: one._waits_since)
+        self._time_header()
+        others = self.connections - {self}
+        waiting = [connection for connection in others if connection._waits_for_header]
+        if len(self.connections) >= self._most and waiting:
+            longest = min(waiting, key=lambda connection: connection._waits_since)
             longest.transport.abort()
             self.connections.discard(longest)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._time_header()
 
     def on_response_complete(self) -> None:
         self._waits_since = monotonic()
         super().on_response_complete()
+        self._time_header()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._stop_timer()
+
+    def _time_header(self) -> None:
+        """Start the time of a header where one is waited for, whatever part of it comes, and stop it where it came."""
+        if not self._waits_for_header:
+            self._stop_timer()
+        elif self._header_timer is None and not self.transport.is_closing():
+            self._header_timer = self.loop.call_later(HEADER_TIMEOUT, self.timeout_keep_alive_handler)
+
+    def _stop_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    async def _answer_unless_too_many(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if len(self.connections) < self._most and len(self.tasks) <= self._most:  # this task is one of them
+            await self._answer(scope, receive, send)
+            return
+        refused = JSONResponse({"error": "there are too many connections; try again later"}, 503)
+        refused.headers["connection"] = "close"
+        await refused(scope, receive, send)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no request of HTTP; uvicorn would do so as plain text."""
+        body = json.dumps({"error": msg}).encode()
+        headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
+        for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event))
+        self.transport.close()
