@@ -7,6 +7,8 @@ Sections 4 and 5.5, Tables 6 and 7.
 from __future__ import annotations
 
 import argparse
+import glob
+import hashlib
 import json
 import os
 import sys
@@ -72,7 +74,7 @@ class Probe:
         settings = {
             "checkpoint": os.path.basename(checkpoint),
             "checksum": file_digest(checkpoint),
-            "data": os.path.abspath(options.data),
+            "data": digest_of_data(options.data, (options.train_subset, options.subset)),
             "post_process": self.post_process,
             "length_penalty": options.lenpen,
             "tokenize": "13a",  # which could be chosen before
@@ -118,6 +120,16 @@ class Probe:
             record.add(row, hypotheses)
             print(f"{layer}{f', {state}' if state else ''}: {score.name} {score.score:.2f}", file=sys.stderr)
         return ProbedModel(loaded.path, loaded.architecture, tuple(map(record.rows.__getitem__, keys)))
+
+
+def digest_of_data(data: str, subsets: Iterable[str]) -> str:
+    """Return one digest of the dictionaries and of parts of the data, in each of several folders joined with ``:``."""
+    digests = []
+    for number, folder in enumerate(data.split(os.pathsep)):
+        for pattern in ("dict.*", *(f"{subset}.*" for subset in dict.fromkeys(subsets))):
+            for file in sorted(glob.glob(pattern, root_dir=folder)):
+                digests.append([number, file, file_digest(os.path.join(folder, file))])
+    return f"sha256:{hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:16]}"
 
 
 def collect_moments(

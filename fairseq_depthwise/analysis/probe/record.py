@@ -1,13 +1,16 @@
 """The results of a probe so far, in a folder from which it continues after it was stopped.
 
-``probe.json`` has the settings and the finished rows, ``maps.pt`` the fitted linear layers; ``hypotheses/`` and
-``checkpoints/`` have a file for each row.
+``probe.json`` has the settings, the finished rows, and the names of the files that were written: ``maps.pt`` with the
+fitted linear layers, and in ``hypotheses/`` and ``checkpoints/`` one for each row. A name is there before its file is
+written; what is not named is not read, and not replaced.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,11 @@ from fairseq_depthwise.models.linearized.model import ARCHITECTURE, plain_option
 
 #: Name of the row in which no layer is replaced.
 NONE = "none"
+
+#: The only names of files that are removed, whatever ``probe.json`` says.
+_OWN = re.compile(r"maps\.pt|hypotheses/none\.txt|(hypotheses|checkpoints)/(en|de)coder\.\d+(\.output)?\.(txt|pt)")
+
+_FOLDERS = ("hypotheses", "checkpoints")
 
 #: (layer, state) -> linear layer.
 Fits = dict[tuple[str, str], LinearFit]
@@ -55,22 +63,47 @@ class ProbeRecord:
         self.settings = settings
         #: Finished rows.
         self.rows: dict[tuple[str, str], ProbeRow] = {}
-        for name in ("hypotheses", "checkpoints"):
-            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        #: Names of the files that were written, in the folder.
+        self.files: list[str] = []
+        for folder_of_rows in (self.folder, *(self.folder / name for name in _FOLDERS)):
+            if folder_of_rows.is_symlink():
+                raise UserError(f"--output {folder}: {folder_of_rows} is a link; give a folder of its own")
+            folder_of_rows.mkdir(parents=True, exist_ok=True)
         self._file, self._maps = self.folder / "probe.json", self.folder / "maps.pt"
-        if self._file.exists() and force:
-            # The record before what it lists; other files stay.
-            patterns = ("hypotheses/none.txt", "hypotheses/*coder.[0-9]*.txt", "checkpoints/*coder.[0-9]*.pt")
-            files = (path for pattern in patterns for path in self.folder.glob(pattern))
-            for path in (self._file, self._maps, *files):
-                path.unlink(missing_ok=True)
-        elif self._file.exists():
-            self._read()
-        self._write()
+        record = self._load() if self._file.exists() else {"files": []}
+        if "rows" in record and not force:
+            self._resume(record)
+        self._require_free(record["files"])
+        if "rows" in record and force:
+            # A process that is killed here leaves a record of no settings, so that what is left is not taken for new.
+            self.files = list(filter(_OWN.fullmatch, record["files"]))
+            self._write({})
+            for name in self.files:
+                (self.folder / name).unlink(missing_ok=True)
+            self.files = []
+        self._write(settings)
 
-    def _read(self) -> None:
+    def _require_free(self, listed: Iterable[str]) -> None:
+        """Raise UserError where a file is called like those of a probe, and is none of those ``listed``."""
+        present = [self._maps, *(path for name in _FOLDERS for path in (self.folder / name).iterdir())]
+        for path in present:
+            name = path.relative_to(self.folder).as_posix()
+            if os.path.lexists(path) and _OWN.fullmatch(name) and name not in listed:
+                raise UserError(f"{path} exists and was not written by this probe; move it away")
+
+    def _load(self) -> dict[str, Any]:
+        """Return what the record has."""
         require_file(self._file)
-        record = json.loads(self._file.read_text(encoding="utf-8"))
+        record: dict[str, Any] = json.loads(self._file.read_text(encoding="utf-8"))
+        if "files" not in record:  # of an earlier version
+            record["files"] = [self._maps.name]
+            for row in record["rows"]:
+                for kind, suffix in (("hypotheses", "txt"), ("checkpoints", "pt")):
+                    record["files"].append(self._name(kind, row["layer"], row["state"], suffix))
+        return record
+
+    def _resume(self, record: Mapping[str, Any]) -> None:
+        """Take the finished rows of a record, which must have been made with the same settings."""
         for name, value in self.settings.items():
             if record["settings"].get(name) != value:
                 raise UserError(
@@ -79,38 +112,50 @@ class ProbeRecord:
                     "again"
                 )
         self.rows = {(row["layer"], row["state"]): ProbeRow(**row) for row in record["rows"]}
+        self.files = list(record["files"])
 
     def add(self, row: ProbeRow, hypotheses: list[str]) -> None:
         """Write a finished row and its translations."""
-        with atomic_write(self._path("hypotheses", row.layer, row.state, "txt")) as file:
+        path = self._listed(self._name("hypotheses", row.layer, row.state, "txt"))
+        with atomic_write(path) as file:
             file.write("".join(f"{sentence}\n" for sentence in hypotheses).encode())
         self.rows[row.layer, row.state] = row
-        self._write()
+        self._write(self.settings)
 
-    def _write(self) -> None:
-        text = json.dumps({"settings": self.settings, "rows": list(map(asdict, self.rows.values()))}, indent=2)
+    def _write(self, settings: Mapping[str, Any]) -> None:
+        rows = list(map(asdict, self.rows.values()))
+        text = json.dumps({"settings": settings, "rows": rows, "files": self.files}, indent=2)
         with atomic_write(self._file) as file:
             file.write(f"{text}\n".encode())
 
     def fits(self) -> Fits:
         """Read the linear layers that have been fitted so far."""
-        if not self._maps.exists():
+        if self._maps.name not in self.files or not self._maps.exists():
             return {}
         return {tuple(key.split(" ")): LinearFit(**values) for key, values in checkpoints.load(self._maps).items()}
 
     def write_fits(self, fits: Fits) -> None:
         """Write the linear layers."""
-        checkpoints.save({" ".join(key): vars(fit) for key, fit in fits.items()}, self._maps)
+        path = self._listed(self._maps.name)
+        checkpoints.save({" ".join(key): vars(fit) for key, fit in fits.items()}, path)
 
     def write_checkpoints(self, trained: str, fits: Fits) -> None:
         """Write the checkpoints of rows that have none, for the checkpoint of a trained model."""
         for (layer, state), fit in fits.items():
-            path = self._path("checkpoints", layer, state, "pt")
+            path = self._listed(self._name("checkpoints", layer, state, "pt"))
             if not path.exists():
                 write_linearized(trained, path, layer, state, fit)
 
-    def _path(self, kind: str, layer: str, state: str, suffix: str) -> Path:
-        return self.folder / kind / f"{layer}{'.output' if state == 'output' else ''}.{suffix}"
+    def _listed(self, name: str) -> Path:
+        """Return the path of a file that is to be written, once the record has its name."""
+        if name not in self.files:
+            self.files.append(name)
+            self._write(self.settings)
+        return self.folder / name
+
+    @staticmethod
+    def _name(kind: str, layer: str, state: str, suffix: str) -> str:
+        return f"{kind}/{layer}{'.output' if state == 'output' else ''}.{suffix}"
 
 
 def write_linearized(path: str, output: str | Path, layer: str, state: str, fit: LinearFit) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,8 @@ def test_other_settings_are_refused_and_force(
     path, folder = trained(tmp_path, "transformer"), tmp_path / "probe"
     command = [*quick(path, data, folder), "--layers"]
     document(*command, "encoder.1,encoder.2")
-    mine = [folder / name for name in ("hypotheses/mine.txt", "hypotheses/encoder.1.md", "notes/encoder.1.txt")]
+    names = ("hypotheses/mine.txt", "hypotheses/old-encoder.1.txt", "hypotheses/encoder.1.md", "notes/encoder.1.txt")
+    mine = [folder / name for name in (*names, "checkpoints/my_decoder.2-copy.pt")]
     (folder / "notes").mkdir()
     for path_of_mine in mine:
         path_of_mine.write_text("kept")
@@ -127,5 +129,29 @@ def test_other_settings_are_refused_and_force(
     assert {*folder.glob("*/*")} == {*mine, *results}
     assert load_model(str(linearized), data).model.encoder.layers[0].intact.fc1.out_features == 28
     (folder / "probe.json").unlink()
+    assert "maps.pt exists and was not written by this probe" in refusal(*command, "encoder.1")
     os.mkfifo(folder / "probe.json")
     assert "pipe" in refusal(*command, "encoder.1")
+
+
+def test_other_data_in_the_same_folder_are_refused(
+    tmp_path: Path, data: str, document: Callable[..., Any], refusal: Callable[..., str]
+) -> None:
+    path, ours = trained(tmp_path, "transformer"), shutil.copytree(data, tmp_path / "data")
+    command = [*quick(path, str(ours), tmp_path / "probe"), "--layers", "encoder.1", "--no-checkpoints"]
+    document(*command)
+    moved = ours.rename(tmp_path / "moved")
+    document(*quick(path, str(moved), tmp_path / "probe"), *command[-3:])
+    for file in moved.glob("test.*"):
+        shutil.copyfile(moved / file.name.replace("test.", "train.", 1), file)
+    assert "another data" in refusal(*quick(path, str(moved), tmp_path / "probe"), *command[-3:])
+
+
+def test_links_are_not_followed(tmp_path: Path, data: str, refusal: Callable[..., str]) -> None:
+    path, folder = trained(tmp_path, "transformer"), tmp_path / "probe"
+    (tmp_path / "mine").mkdir()
+    folder.mkdir()
+    (folder / "checkpoints").symlink_to(tmp_path / "mine")
+    (folder / "made_by.json").write_text('{"program": "fairseq-depthwise", "kind": "probe"}')
+    assert "checkpoints is a link" in refusal(*quick(path, data, folder))
+    assert not any((tmp_path / "mine").iterdir())
