@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from made_of import digests, digests_in, is_made_of, making
 from mean_scores import mean_scores, means_table
 from recipe_step import languages_of, run_command_line, run_folder, run_step, say, seeds_of, whole_number
 from result_tables import filled_table
@@ -28,6 +29,7 @@ from systems import System, Training
 from training_times import times_table, training_times
 
 from fairseq_compat import UserError, checkpoints
+from fairseq_compat.belonging import file_digest
 from fairseq_compat.files import atomic_write
 from fairseq_depthwise import tables
 from fairseq_depthwise.checkpoints.averaging import saved_checkpoints, write_average
@@ -64,9 +66,12 @@ def main() -> None:
         raise UserError(f"{work / 'systems'} has no {options.system}; train it first")
     tests = read_lines(str(work / "data-bin" / "tests.txt"))
     for seed in seeds:
+        folder = run_folder(os.environ, options.system, seed)
+        checkpoint = checkpoint_of(system, folder)
+        digest = file_digest(str(checkpoint))
         for number, test in enumerate(tests):
-            folder = run_folder(os.environ, options.system, seed)
-            translate(recipe, system, folder, work, test, "test" if number == 0 else f"test{number}")
+            subset = "test" if number == 0 else f"test{number}"
+            translate(recipe, checkpoint, digest, results_of(folder), work / "data-bin", test, subset)
     name = f"{options.system}{averaged_name()}"
     published = system.published.get(options.recipe, ())
     documents = {}
@@ -101,43 +106,48 @@ def results_of(folder: Path) -> Path:
     return folder / f"evaluation{averaged_name()}"
 
 
-def is_newer(file: Path, than: Path | str) -> bool:
-    """Return whether a file is there that was made after another one."""
-    return file.exists() and file.stat().st_mtime >= Path(than).stat().st_mtime
-
-
 def write_json(path: Path, document: object) -> None:
     with atomic_write(path) as file:
         file.write((json.dumps(document, indent=2) + "\n").encode())
 
 
-def translate(recipe: Recipe, system: System, folder: Path, work: Path, test: str, subset: str) -> None:
-    """Average and translate, unless that was done after the last checkpoint was written.
+def translate(
+    recipe: Recipe, checkpoint: Path, digest: str, output: Path, data: Path, test: str, subset: str
+) -> None:  # fmt: skip
+    """Translate with a checkpoint, which has this digest, unless that was done with this one and these data.
 
     Raises:
-        UserError: there is no checkpoint, or a command fails.
+        UserError: a command fails.
     """
-    checkpoint, output = checkpoint_of(system, folder), results_of(folder)
     output.mkdir(exist_ok=True)
-    if is_newer(done := output / f"{test}.txt", checkpoint):
-        return
-    data = work / "data-bin"
     source, target = languages_of(data)
-    options = [*recipe.text_options(data), "--max-tokens", whole_number(os.environ, "MAX_TOKENS", 4096)]
+    options = [*recipe.text_options(data), "--source-lang", source, "--target-lang", target]
+    options += ["--beam", recipe.beam, "--lenpen", recipe.length_penalty]
     options += ["--post-process", "sentencepiece" if "sentencepiece" in recipe.text else "subword_nmt"]
+    inputs = {
+        "checkpoint": digest,
+        "options": digests_in(options),
+        "data": digests([*sorted(data.glob("dict.*")), *sorted(data.glob(f"{subset}.*"))]),
+    }
+    done = output / f"{test}.txt"
+    if is_made_of(done, inputs):
+        return
+    options += ["--max-tokens", whole_number(os.environ, "MAX_TOKENS", 4096)]
     options += [] if torch.cuda.is_available() else ["--cpu"]
     say(f"translating {test} with {checkpoint}")
-    with atomic_write(generated := output / f"{test}.generated") as log:
-        run_command_line(
-            *("generate", data, "--path", checkpoint, "--source-lang", source, "--target-lang", target),
-            *("--gen-subset", subset, "--beam", recipe.beam, "--lenpen", recipe.length_penalty),
-            *options,
-            stdout=log,
-        )
+    with making(done, inputs):
+        generated = output / f"{test}.generated"
+        with atomic_write(generated) as log:
+            run_command_line("generate", data, "--path", checkpoint, "--gen-subset", subset, *options, stdout=log)
+        _write_text(recipe, generated, output, test, target)
+
+
+def _write_text(recipe: Recipe, generated: Path, output: Path, test: str, target: str) -> None:
+    """Write tokens and text of the output of fairseq-generate."""
     sentences = read_translations(str(generated), tokenized=True).sentences
     tokens = [join_compounds(sentence) for sentence in sentences]  # as prepare.sh does with the reference
     text = detokenize(tokens, target) if "--tokenizer" in recipe.text else tokens
-    for path, lines in ((output / f"{test}.tok", tokens), (done, text)):
+    for path, lines in ((output / f"{test}.tok", tokens), (output / f"{test}.txt", text)):
         with atomic_write(path) as written:
             written.writelines(f"{line}\n".encode() for line in lines)
 
@@ -152,7 +162,7 @@ def checkpoint_of(system: System, folder: Path) -> Path:
 
 
 def average_of(training: Training, folder: Path, best: Path) -> Path:
-    """Average a training's last checkpoints of one depth, unless a mean is there that is newer than they are.
+    """Average a training's last checkpoints of one depth, unless their mean is there.
 
     With ``up_to_best`` what was trained after the best on the validation set is left out.
 
@@ -170,8 +180,10 @@ def average_of(training: Training, folder: Path, best: Path) -> Path:
     if len(files) < training.average:
         say(f"{best.parent} has {len(files)} checkpoints of the last depth, and the mean is of {training.average}")
     average = folder / f"average{averaged_name().removeprefix('-average')}.pt"
-    if not is_newer(average, files[-1]):
-        write_average(files, str(average))
+    inputs = digests(files)
+    if not is_made_of(average, inputs):
+        with making(average, inputs):
+            write_average(files, str(average))
     return average
 
 

@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from evaluate import checkpoint_of, is_newer, results_of, write_json
+from evaluate import checkpoint_of, results_of, write_json
+from made_of import Inputs, digests, digests_in, is_made_of, making
 from recipe_step import run_command_line, run_folder, say, whole_number
 from systems import Published, System
 
+from fairseq_compat.belonging import file_digest
 from fairseq_depthwise import tables
 from fairseq_depthwise.evaluation.languages import LanguageScore, summarize, why_missing
 from fairseq_depthwise.evaluation.scores import TranslationMetric
@@ -67,8 +69,7 @@ def evaluate_languages(recipe: str, name: str, system: System, work: Path) -> No
     """Average, translate, score, and print all that there is."""
     run = run_folder(os.environ, name)
     folder, checkpoint, directions = results_of(run), checkpoint_of(system, run), directions_of(work / "text")
-    missing = [direction for direction in directions if not is_newer(direction.translations(folder), checkpoint)]
-    translate_all(RECIPES[recipe], checkpoint, work / "data-bin", folder, missing)
+    translate_all(RECIPES[recipe], checkpoint, work / "data-bin", folder, directions)
     scores = _scores(directions, folder)
     settings = f"beam {RECIPES[recipe].beam}, lenpen {RECIPES[recipe].length_penalty}"
     print(f"{recipe}, {name}: {system.about}; {settings}, sacreBLEU\n")
@@ -101,27 +102,41 @@ def directions_of(text: Path) -> list[Direction]:
 
 
 def translate_all(recipe: Recipe, checkpoint: Path, data: Path, folder: Path, directions: Sequence[Direction]) -> None:
-    """Translate test sets in as many processes as there are GPUs, or as ``PROCESSES`` says."""
+    """Translate test sets in as many processes as there are GPUs, or as ``PROCESSES`` says.
+
+    What was translated with this checkpoint and these data is not translated again.
+    """
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     processes = gpus or whole_number(os.environ, "PROCESSES", 1)
     visible = (os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(processes)))).split(",")
     # More threads than cores would wait for each other.
     threads = min(torch.get_num_threads(), max(1, (os.cpu_count() or 1) // processes))
-    options = ["--data", data, "--beam", recipe.beam, "--lenpen", recipe.length_penalty, "--force"]
-    options += ["--max-tokens", whole_number(os.environ, "MAX_TOKENS", 8192)]
+    search = ["--beam", recipe.beam, "--lenpen", recipe.length_penalty]
+    of_all: Inputs = {
+        "checkpoint": file_digest(str(checkpoint)),
+        "options": digests_in([*recipe.text_options(data), *search]),
+        "dictionaries": digests(sorted(data.glob("dict.*"))),
+    }
+    missing: list[tuple[Direction, Inputs]] = []
+    for direction in directions:
+        inputs = {**of_all, "text": file_digest(f"{direction.prefix}.{direction.source}")}
+        if not is_made_of(direction.translations(folder), inputs):
+            missing.append((direction, inputs))
+    options = ["--data", data, *search, "--force", "--max-tokens", whole_number(os.environ, "MAX_TOKENS", 8192)]
     options += [] if gpus else ["--cpu", "--threads", threads]
 
     def translate(place: int) -> None:
         environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": visible[place]} if gpus else {})}
-        for direction in directions[place::processes]:
+        for direction, inputs in missing[place::processes]:
             source, target, output = direction.source, direction.target, direction.translations(folder)
             say(f"translating {source}-{target}")
             output.parent.mkdir(parents=True, exist_ok=True)
-            run_command_line(
-                *("translate", checkpoint, f"{direction.prefix}.{source}", "--output", output),
-                *("-s", source, "-t", target, *options),
-                env=environment,
-            )
+            with making(output, inputs):
+                run_command_line(
+                    *("translate", checkpoint, f"{direction.prefix}.{source}", "--output", output),
+                    *("-s", source, "-t", target, *options),
+                    env=environment,
+                )
 
     with ThreadPoolExecutor(processes) as pool:
         list(pool.map(translate, range(processes)))
