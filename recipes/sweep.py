@@ -29,7 +29,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from plans import Plan, Run  # the folder is on the path by the line above
-from recipe_step import languages_of, run_step, say
+from recipe_step import languages_of, run_step, safe_environment, say
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import atomic_write
@@ -114,7 +114,7 @@ class Sweep:
         before = _summary(folder)["updates"] if (folder / LAST).exists() else 0
         say(f"{time.strftime('%H:%M:%S')} {plan.recipe}/{run.name} from update {before}")
         gpu = {"CUDA_VISIBLE_DEVICES": str(place % self.gpus)} if self.gpus else {}
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", **gpu}
+        environment = safe_environment({**os.environ, "OMP_NUM_THREADS": "1", **gpu})
         values = dict((run if run.values else plan.best(run.system) or run).values or ())
         command = plan.command(run, values, work, folder, bool(gpu))
         described = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True)
@@ -242,7 +242,7 @@ def prepare(plan: Plan, work: Path) -> None:
     command = [sys.executable, "-m", "fairseq_cli.preprocess", "--joined-dictionary", "--destdir", str(unfinished)]
     command += ["--source-lang", source, "--target-lang", target, "--srcdict", f"{work}/data-bin/dict.{source}.txt"]
     command += ["--trainpref", f"{work}/text/bpe.train", "--validpref", f"{work}/text/bpe.valid,{work}/seen"]
-    if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
+    if subprocess.run(command, env=safe_environment(), stdout=subprocess.DEVNULL).returncode:
         raise UserError("fairseq-preprocess failed; what it printed above says why")
     unfinished.rename(data)
 

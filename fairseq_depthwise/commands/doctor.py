@@ -10,6 +10,7 @@ import argparse
 import copy
 import importlib
 import json
+import os
 import subprocess
 import sys
 from argparse import Namespace
@@ -119,7 +120,9 @@ def _version(supported: versions.Supported) -> Check:
 def _hook() -> Check:
     """Return whether a new interpreter starts with the hook; this one may have got it by an import."""
     question = "import sys; sys.exit(not any(type(finder).__name__ == 'PatchingFinder' for finder in sys.meta_path))"
-    active = subprocess.run([sys.executable, "-c", question], check=False, capture_output=True).returncode == 0
+    environment = {**os.environ, "PYTHONSAFEPATH": "1"}  # no modules of the current folder
+    started = subprocess.run([sys.executable, "-c", question], env=environment, check=False, capture_output=True)
+    active = started.returncode == 0
     fix = (
         "install into a site-packages folder: pip install --force-reinstall --no-deps fairseq-depthwise "
         "(folders made by pip install --target, and python -S, read no start-up hooks)"

@@ -102,6 +102,8 @@ def run(launch: argparse.Namespace, arguments: list[str]) -> int:
     sys.argv = ["fairseq-train", *arguments]  # which the parser looks at, too
     fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), arguments)
     os.environ[ELASTIC] = str(os.getpid())
+    # Processes are started with -m, and Python would run modules that lie in the current folder, such as a corpus.
+    os.environ["PYTHONSAFEPATH"] = "1"
     # Processes of gloo that share the launchers' store do not find each other after a restart (PyTorch's #135712).
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     api.LocalElasticAgent = Agent  # type: ignore[misc]  # what torchrun has no option for

@@ -109,7 +109,7 @@ is_readable() {
   [ -s "$1" ] || return
   case $name in
     *.tgz | *.gz) gzip -t <"$1" ;;
-    *.zip) "$PYTHON" -c 'import sys, zipfile; sys.exit(zipfile.ZipFile(sys.argv[1]).testzip() is not None)' "$1" ;;
+    *.zip) PYTHONSAFEPATH=1 "$PYTHON" -c 'import sys, zipfile; sys.exit(zipfile.ZipFile(sys.argv[1]).testzip() is not None)' "$1" ;;
     # Its end is two empty blocks, which GNU tar does not ask for.
     *.tar) tar -tf "$1" >/dev/null && [ "$(tail -c 1024 "$1" | tr -d '\0' | wc -c)" -eq 0 ] ;;
   esac

@@ -38,7 +38,7 @@ translate() {
   local -a where=()
   case ${RAY:-} in '') ;; here) where=(--ray) ;; *) where=(--ray "$RAY") ;; esac
   # Without this script's lock: what Ray leaves for a while after a kill would hold it.
-  "$PYTHON" -m fairseq_depthwise translate "$@" "${where[@]}" 9>&-
+  PYTHONSAFEPATH=1 "$PYTHON" -m fairseq_depthwise translate "$@" "${where[@]}" 9>&-
 }
 
 # add_to_parallel PAIRS TIMES [TAG]: the training data are the parallel text so many times, then the pairs, whose sources
@@ -60,7 +60,7 @@ add_to_parallel() {
   "$PYTHON" "$LIB/back_translation.py" dictionaries "$PARALLEL/data-bin/dict.$SOURCE.txt" \
     "$PARALLEL/data-bin/dict.$TARGET.txt" --tag="$tag" --output "$SCRATCH/dict.$SOURCE.txt" "$SCRATCH/dict.$TARGET.txt"
   rm -rf "$UNFINISHED"
-  "$PYTHON" -m fairseq_cli.preprocess --source-lang "$SOURCE" --target-lang "$TARGET" --trainpref "$TEXT/bpe.train" \
+  PYTHONSAFEPATH=1 "$PYTHON" -m fairseq_cli.preprocess --source-lang "$SOURCE" --target-lang "$TARGET" --trainpref "$TEXT/bpe.train" \
     --srcdict "$SCRATCH/dict.$SOURCE.txt" --tgtdict "$SCRATCH/dict.$TARGET.txt" --destdir "$UNFINISHED" \
     --workers "$JOBS" >"$TEXT/preprocess.log" 2>&1 ||
     die "fairseq-preprocess ended with status $?; the end of $TEXT/preprocess.log:

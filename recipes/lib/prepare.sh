@@ -163,7 +163,7 @@ split_text() {
 
 # subword_nmt PROGRAM OPTION...: with JOBS processes, which the command subword-nmt has for learning only.
 subword_nmt() {
-  TMPDIR=$SCRATCH "$PYTHON" "$@" --num-workers "$JOBS" >"$TEXT/subword-nmt.log" 2>&1 ||
+  PYTHONSAFEPATH=1 TMPDIR=$SCRATCH "$PYTHON" "$@" --num-workers "$JOBS" >"$TEXT/subword-nmt.log" 2>&1 ||
     die "subword-nmt ended with status $?; the end of $TEXT/subword-nmt.log:
 $(tail -n 3 "$TEXT/subword-nmt.log")"
 }
@@ -181,7 +181,7 @@ binarize() {
   valid=$(IFS=, && echo "${valids[*]}")
   say "binarizing"
   rm -rf "$UNFINISHED"
-  "$PYTHON" -m fairseq_cli.preprocess --source-lang "$SOURCE" --target-lang "$TARGET" \
+  PYTHONSAFEPATH=1 "$PYTHON" -m fairseq_cli.preprocess --source-lang "$SOURCE" --target-lang "$TARGET" \
     --trainpref "$TEXT/bpe.train" --validpref "$valid" --testpref "$joined" --destdir "$UNFINISHED" \
     --workers "$JOBS" "${@:2}" >"$TEXT/preprocess.log" 2>&1 ||
     die "fairseq-preprocess ended with status $?; the end of $TEXT/preprocess.log:

@@ -18,7 +18,7 @@ say() { echo "$RECIPE: $*" >&2; }
 # lock DESCRIPTOR [wait]: fails if another process holds it. Python has what not every system's shell has; where the
 # file system knows no locks, there are none.
 lock() {
-  "$PYTHON" -c 'import fcntl, sys
+  PYTHONSAFEPATH=1 "$PYTHON" -c 'import fcntl, sys
 try:
     fcntl.flock(int(sys.argv[1]), fcntl.LOCK_EX | (0 if sys.argv[2:] else fcntl.LOCK_NB))
 except BlockingIOError:
@@ -55,5 +55,5 @@ export WORK PYTHON JOBS RECIPE
 
 case $JOBS in '' | *[!0-9]*) die "JOBS=$JOBS is not a whole number of at least 1" ;; esac
 [ "$JOBS" -ge 1 ] || die "JOBS=$JOBS is not a whole number of at least 1"
-"$PYTHON" -c 'import fairseq_compat' 2>/dev/null ||
+PYTHONSAFEPATH=1 "$PYTHON" -c 'import fairseq_compat' 2>/dev/null ||
   die "PYTHON=$PYTHON has no fairseq-depthwise; run make setup, or set PYTHON to an interpreter that has it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -18,6 +19,11 @@ def run_step(step: Callable[[], object]) -> None:
     sys.exit(run_command(Path(sys.argv[0]).stem, step))
 
 
+def safe_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment for a Python with ``-m``, which would run modules of the current folder otherwise."""
+    return {**environment, "PYTHONSAFEPATH": "1"}
+
+
 def run_command_line(*words: object, **options: Any) -> None:
     """Run ``fairseq-depthwise WORD...``, with options of ``subprocess.run``.
 
@@ -25,7 +31,8 @@ def run_command_line(*words: object, **options: Any) -> None:
         UserError: it fails.
     """
     command = [sys.executable, "-m", "fairseq_depthwise", *map(str, words)]
-    if status := subprocess.run(command, **options).returncode:
+    environment = safe_environment(options.pop("env", os.environ))
+    if status := subprocess.run(command, env=environment, **options).returncode:
         raise UserError(f"fairseq-depthwise {words[0]} ended with status {status}; what it printed above says why")
 
 

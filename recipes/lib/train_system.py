@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from machine_batches import USUAL_SHARE, batch, growth_stages, target_share
-from recipe_step import languages_of, run_folder, run_step, say, whole_number
+from recipe_step import languages_of, run_folder, run_step, safe_environment, say, whole_number
 from systems import System
 
 from fairseq_compat import UserError
@@ -97,7 +97,7 @@ def main() -> None:
     with (folder / "commands.sh").open("a", encoding="utf-8") as commands:
         commands.write(f"# {time.strftime('%Y-%m-%d %H:%M:%S')}\n{shlex.join(command)}\n")
     print(shlex.join(command), flush=True)
-    os.execv(command[0], command)
+    os.execve(command[0], command, safe_environment())
 
 
 def list_systems(recipe: str) -> str:

@@ -147,6 +147,8 @@ def run(first: str, *rest: str) -> None:
     """Run code, a module or a script as the interpreter does that is started with it."""
     sys.argv = list(rest) if first == "-m" else [first, *rest[first == "-c" :]]
     sys.path[0] = os.path.dirname(first) if os.sep in first else os.getcwd()
+    if os.environ.get("PYTHONSAFEPATH"):
+        del sys.path[0]
     if first == "-m":
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     elif first == "-c":

@@ -48,7 +48,8 @@ GROWING = [
 class ElasticRun:
     """``fairseq-depthwise train --elastic`` in a session of its own; its output is written beside its checkpoints.
 
-    A second run of the same ``name`` appends to it. ``options``: those of ``train``, without ``--save-dir``.
+    A second run of the same ``name`` appends to it. ``options``: those of ``train``, without ``--save-dir``;
+    ``folder``: the current one.
     """
 
     def __init__(
@@ -58,14 +59,16 @@ class ElasticRun:
         *options: object,
         name: str = "run",
         environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
     ) -> None:
         self._files = [save_dir / f"{name}.{kind}" for kind in ("out", "err")]
         self._mark = f"ELASTIC_RUN={uuid.uuid4()}"
         save_dir.mkdir(parents=True, exist_ok=True)
         with self._files[0].open("ab") as out, self._files[1].open("ab") as err:
             self.process = subprocess.Popen(
-                [str(python), "-m", "fairseq_depthwise", "train", "--elastic", *map(str, options),
+                [str(python.with_name("fairseq-depthwise")), "train", "--elastic", *map(str, options),
                  "--save-dir", str(save_dir)],
+                cwd=folder,
                 env={**os.environ, **(environment or {}), **dict([self._mark.split("=")])},
                 stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
             )  # fmt: skip
@@ -172,11 +175,14 @@ def test_a_killed_process_comes_back_while_the_model_grows(
 def test_other_numbers_of_processes_go_on_with_the_same_batches(
     forked_python: ForkedPython, copy_reverse_data: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "wandb.py").write_text("open('ran', 'w')")  # fairseq uses what has this name, if it is installed
     for processes, end in ((2, 10), (3, 30)):
-        run = ElasticRun(
-            forked_python.python, tmp_path, "--processes", processes, copy_reverse_data, *OPTIONS, "--max-update", end
-        )
+        options = ["--processes", processes, copy_reverse_data, *OPTIONS, "--max-update", end]
+        run = ElasticRun(forked_python.python, tmp_path, *options, folder=corpus)
         assert run.status() == 0, run.errors
+    assert not (corpus / "ran").exists()
     assert run.updates() == list(range(1, 31))
     assert_same_training(uninterrupted, tmp_path / "checkpoint_last.pt")
 
