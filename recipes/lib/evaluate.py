@@ -121,7 +121,7 @@ def translate(
     """
     output.mkdir(exist_ok=True)
     source, target = languages_of(data)
-    options = [*recipe.text_options(data), "--source-lang", source, "--target-lang", target]
+    options: list[Any] = [*recipe.text_options(data), "--source-lang", source, "--target-lang", target]
     options += ["--beam", recipe.beam, "--lenpen", recipe.length_penalty]
     options += ["--post-process", "sentencepiece" if "sentencepiece" in recipe.text else "subword_nmt"]
     inputs = {
