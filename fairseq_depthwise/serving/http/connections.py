@@ -50,8 +50,10 @@ class Connection(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         # uvicorn answers as plain text where its limit is exceeded.
-        self._most, self.limit_concurrency = self.limit_concurrency, None
-        self._answer, self.app = self.app, self._answer_unless_too_many
+        self._most: int = self.config.limit_concurrency or MOST_CONNECTIONS
+        self.limit_concurrency = None
+        self._answer: Any = self.config.loaded_app
+        self.app = self._answer_unless_too_many
         self._header_timer: Any = None
 
     @property
