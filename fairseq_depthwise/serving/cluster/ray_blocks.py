@@ -9,10 +9,12 @@ import os
 import secrets
 import signal
 import socket
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr, suppress
 from functools import cached_property
 from io import StringIO
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from fairseq_compat import UserError
@@ -24,6 +26,10 @@ _RESTARTS = 50
 
 #: Bytes of the memory in which a Ray that is started here has what actors return; more goes to the disk.
 _STORE = 256 << 20
+
+#: Bytes that the name of a socket may have, and those of Ray's after its folder for temporary files.
+_MOST_OF_SOCKET = 107
+_RAYS_OWN = len("/ray/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store.10")
 
 #: What an actor translates with, which returns text to write and warnings; and digests of its files by name.
 Loaded = tuple[Callable[[Block], tuple[bytes, list[str]]], Mapping[str, str]]
@@ -63,6 +69,27 @@ def require_ray(address: str | None) -> None:
         ) from error
 
 
+def _temporary_folder() -> str:
+    """Return where Ray puts its files if it is not told otherwise."""
+    return os.path.abspath(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())
+
+
+def _folder_for_sockets() -> str:
+    """Return a folder for temporary files whose name is short enough for Ray's sockets.
+
+    Raises:
+        UserError: there is none.
+    """
+    folders = [_temporary_folder(), "/tmp", "/var/tmp", "/dev/shm"]
+    for folder in folders:
+        if len(os.fsencode(folder)) + _RAYS_OWN <= _MOST_OF_SOCKET and os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    raise UserError(
+        f"TMPDIR={folders[0]} is too long a name for Ray's sockets, and {', '.join(folders[1:])} cannot be written to; "
+        "give a shorter TMPDIR"
+    )
+
+
 class Translators:
     """So many actors of a cluster that have the model, or as many as it has places for, on a GPU each if it has any.
 
@@ -81,14 +108,23 @@ class Translators:
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
             cpus = actors and actors * threads
             here = {"num_cpus": cpus, "object_store_memory": _STORE, "include_dashboard": False}
+        self._folder = TemporaryDirectory(prefix="ray-", dir=_folder_for_sockets(), ignore_cleanup_errors=True)
+        if address is None and os.path.dirname(self._folder.name) != _temporary_folder():
+            here |= {"_temp_dir": self._folder.name, "object_spilling_directory": _temporary_folder()}
         import ray
         from ray.util import ActorPool
 
-        ray.init(address or "local", log_to_driver=False, logging_level="ERROR", **here)
+        current = os.getcwd()
+        # Actors import from the folder that is the current one here before all others: it must be no stranger's.
+        os.chdir(self._folder.name)
+        try:
+            ray.init(address or "local", log_to_driver=False, logging_level="ERROR", **here)
+        finally:
+            os.chdir(current)
         self._signals: list[int] = []  # an exception within Ray's library may end it with SIGABRT
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, frame: self._signals.append(number))
-        self.close = ray.shutdown
+        self._shutdown = ray.shutdown
         on_gpu = gpu and ray.cluster_resources().get("GPU", 0) >= 1
         kind = ray.remote(_Actor).options(
             num_cpus=threads, num_gpus=int(on_gpu), max_restarts=_RESTARTS, max_task_retries=-1,
@@ -103,6 +139,11 @@ class Translators:
         self.actors = actors or max(1, places)
         for _ in range(self.actors - 1):
             self._pool.push(kind.remote(os.getcwd(), load))
+
+    def close(self) -> None:
+        """End the actors, and Ray if it was started here."""
+        self._shutdown()
+        self._folder.cleanup()
 
     def translate(self, blocks: Iterator[Block]) -> Iterator[tuple[Block, bytes, list[str]]]:
         """Yield blocks in any order, with their translations and warnings; a block is read when an actor is free."""
