@@ -1,9 +1,9 @@
-"""The patches of fairseq, in six modules; those of one module of fairseq are applied in this order.
+"""The patches of fairseq, by subject; those of one module of fairseq are applied in this order.
 
 Each is a function with the decorator :func:`fairseq_compat.patching.patch`. The first paragraph of its docstring says
 what is wrong without it; ``fairseq-depthwise doctor`` prints that. A module of fairseq is typed ``Any``: it has no type
 hints to check against.
 """
 
-from fairseq_compat.patches import training, texts, dictionaries, data, checkpoints, options  # noqa: F401, I001  # importing registers them
+from fairseq_compat.patches import usage, training, texts, dictionaries, data, checkpoints, options  # noqa: F401, I001  # importing registers them
 from fairseq_compat.patching import PATCHES as PATCHES

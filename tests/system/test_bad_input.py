@@ -34,6 +34,8 @@ def training(copy_reverse_data: Path, tiny_model_options: Callable[[str], list[s
         ("OURS --encoder-attention-heads 3", "--encoder-attention-heads 3"),
         ("OURS --fp16", "--fp16 needs a GPU"),
         ("OURS -s xx", "--source-lang 'xx'"),
+        ("fairseq-train {data} --arch transformer --optimizer adam --cpu --save-dir {folder}/run", "--max-tokens"),
+        ("fairseq-generate {data} --cpu", "--path"),
     ],
 )
 def test_refused_before_training(
@@ -44,6 +46,22 @@ def test_refused_before_training(
     given = [part for word in words.format(**known).split() for part in lists.get(word, [word])]
     assert named.format(**known) in refusal(*given)
     assert not list((tmp_path / "run").glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("--beam 3 --diverse-beam-groups 2", "--diverse-beam-groups 2"),
+        ("--beam 2 --sampling", "--nbest"),
+        ("--sampling --nbest 5 --diverse-beam-groups 5", "mutually exclusive"),
+        ("--batch-size 2", "--buffer-size"),
+    ],
+)
+def test_refused_before_a_search(
+    words: str, named: str, refusal: Callable[..., str], trained: Callable[[str], Path], copy_reverse_data: Path
+) -> None:
+    command = ["fairseq-interactive", copy_reverse_data, "--path", trained("transformer"), "--cpu"]
+    assert named in refusal(*command, *words.split())
 
 
 # Checkpoints.
