@@ -66,6 +66,7 @@ def test_generate_translates_every_sentence_and_interactive_every_line(
     assert sorted(found) == list(range(7))
     assert [found[number] for number in range(5)] == [expected[number] for number in range(5)]
     assert "S-6\t<unk> w4\n" in result.stdout
+    assert [lines_of(result, kind)[5] for kind in "HD"] == ["H-5\t0.0\t", "D-5\t0.0\t"]
 
 
 def test_validate_repeats_the_loss_of_training(

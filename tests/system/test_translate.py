@@ -85,7 +85,8 @@ def test_translate_equals_interactive(run_command: RunCommand, data: Path, check
     (tmp_path / "text").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     from_file = ["--input", tmp_path / "text", "--buffer-size", 8, "--max-tokens", 200]
     assert hypotheses(interactive(run_command, data, checkpoint, [], *from_file), "D") == printed
-    expected = [printed[number] if line.strip() else "" for number, line in enumerate(lines)]
+    expected = [printed[number] for number in range(len(lines))]
+    assert [text == "" for text in expected] == [not line.strip() for line in lines]
     assert len(set(expected)) > 8
     assert not any("@@" in line or "&apos;" in line for line in expected)
     text = "".join(f"{line}\r\n" for line in lines)
