@@ -117,6 +117,7 @@ def write_average(paths: Sequence[str], output: str, *, progress: Callable[[str]
     It is the last of ``paths`` with the mean parameters and without the optimizer's state, which belongs to no mean;
     ``extra_state`` tells which files went in. ``progress`` is called with each path before it is read.
     """
+    _require_different(paths)
     require_one_depth(paths)
     averager = RunningAverage()
     state: dict[str, Any] = {}
@@ -142,6 +143,17 @@ def write_average(paths: Sequence[str], output: str, *, progress: Callable[[str]
         extra[belonging.ENTRY] = recorded
     extra["averaged_from"] = [os.path.basename(path) for path in paths]
     checkpoints.save(state, output)
+
+
+def _require_different(paths: Sequence[str]) -> None:
+    """Raise UserError where a file is given more than once, perhaps by another name: it would count so often."""
+    names: dict[tuple[int, int], str] = {}
+    for path in paths:
+        status = os.stat(path)
+        file = (status.st_dev, status.st_ino)
+        if file in names:
+            raise UserError(f"{path} is the same file as {names[file]}, which is given; average different checkpoints")
+        names[file] = path
 
 
 def _require(present: int, wanted: int, folder: str, what: str, option: str) -> None:

@@ -90,7 +90,11 @@ class LoadedTranslator:
     def translate(
         self, lines: Sequence[str], *, source_lang: str | None = None, target_lang: str | None = None
     ) -> list[str]:
-        """Return the best translation of each raw line, in order; an empty line's is empty."""
+        """Return the best translation of each raw line, in order; an empty line's is empty.
+
+        Raises:
+            UserError: ``lines`` is one text.
+        """
         translations = self.translations(lines, source_lang=source_lang, target_lang=target_lang)
         return [translation.text for translation in translations]
 
@@ -104,6 +108,8 @@ class LoadedTranslator:
         nbest: int | None = None,
     ) -> list[Translation]:
         """Return what :meth:`translate` does with all that is known; ``constraints`` has raw texts for each line."""
+        if isinstance(lines, (str, bytes)):  # whose letters would be lines
+            raise UserError(f"{lines[:60]!r} is a text; give a list of lines, such as [text]")
         own_source, own_target = self.languages
         direction = self.direction(source_lang or own_source, target_lang or own_target)
         wanted = [()] * len(lines) if constraints is None else constraints

@@ -123,6 +123,8 @@ def test_bf16(data: str, tmp_path: Path) -> None:
     translator = LoadedTranslator(path, data=data, options=options(precision="bf16"))
     assert {parameter.dtype for model in translator.models for parameter in model.parameters()} == {torch.bfloat16}
     assert all(translator.translate(["w1 w2", "w3"]))
+    with pytest.raises(UserError, match="give a list of lines"):
+        translator.translate("w1 w2")
 
 
 def test_data_of_another_training(data: str, tmp_path: Path) -> None:
