@@ -1,9 +1,10 @@
 """What a checkpoint belongs to: dictionaries in their order, languages, and whatever else no tensor shows.
 
 Every training leaves a record of that in its checkpoints, as plain values by name: digests of dictionaries and of
-subword files, languages, tokenizer, and options that change what a model computes, but no tensor. It is compared with
-what a checkpoint is used with (``patches/checkpoints.py``, and whatever else reads checkpoints). Only what both sides
-name is compared, so that checkpoints without a record, fairseq's own and older ones, are used as before.
+subword files, languages, tokenizer with its options, and options that change what a model computes, but no tensor. It
+is compared with what a checkpoint is used with (``patches/checkpoints.py``, and whatever else reads checkpoints). Only
+what both sides name is compared, so that checkpoints without a record, fairseq's own and older ones, are used as
+before.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ _OF_TASKS = ("encoder_langtok", "decoder_langtok", "lang_tok_replacing_bos_eos")
 #: Options of tasks that trainings may change, but no checkpoint.
 _LIMITS = ("max_source_positions", "max_target_positions")
 
+#: Options of subwords that only the text of trainings is split with.
+_FOR_TRAINING = ("sentencepiece_enable_sampling", "sentencepiece_alpha")
+
 #: Options of fairseq's models that no tensor shows. Other dataclasses say it with ``changes_parameters``.
 _OF_MODELS = {
     "encoder_attention_heads", "decoder_attention_heads", "activation_fn", "encoder_normalize_before",
@@ -50,6 +54,19 @@ def require_same(name: str, recorded: Record, found: Record, where: str) -> None
         raise UserError(
             f"{name} was trained with {what} {trained}, and with {where} it is {given}; give that of the training"
         )
+
+
+def require_same_architecture(name: str, trained: Mapping[str, Any], options: Any) -> None:
+    """Raise UserError where a training goes on with a model of another family than the checkpoint ``name`` has.
+
+    ``trained`` are the options of its model. Presets of one family differ in options, which are compared by themselves.
+    """
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
+    before = trained.get("_name") or trained.get("arch")
+    now = getattr(options, "_name", None) or getattr(options, "arch", None)
+    if before and now and ARCH_MODEL_NAME_REGISTRY.get(before, before) != ARCH_MODEL_NAME_REGISTRY.get(now, now):
+        raise UserError(f"{name} was trained with --arch {before}, and this command has --arch {now}; give {before}")
 
 
 def require_resumable(name: str, recorded: Record, task: Any, cfg: Any, *, is_new: bool) -> Record:
@@ -155,10 +172,21 @@ def of_model(options: Any) -> Record:
 
 
 def of_text(tokenizer: Mapping[str, Any], bpe: Mapping[str, Any]) -> Record:
-    """Return the names of tokenizer and subwords, and digests of the subwords' files, of :func:`settings_in`."""
-    names = {kind: given[kind] for kind, given in (("tokenizer", tokenizer), ("bpe", bpe)) if kind in given}
-    files = {name: value for name, value in bpe.items() if name != "bpe" and os.path.isfile(str(value))}
-    return {**names, **{name: f"sha256:{file_digest(str(path))[:16]}" for name, path in files.items()}}
+    """Return the names of tokenizer and subwords, and their options, of :func:`settings_in`; of files the digests."""
+    record: dict[str, str | int | float] = {}
+    for kind, options in (("tokenizer", tokenizer), ("bpe", bpe)):
+        for name, value in options.items():
+            is_number = isinstance(value, (int, float)) and name not in _FOR_TRAINING
+            if is_number or name in (kind, "bpe_separator"):
+                record[name] = value
+            elif isinstance(value, str) and os.path.isfile(value):
+                record[name] = digest_of_file(value)
+    return record
+
+
+def digest_of_file(path: str) -> str:
+    """Return what a record has of a file."""
+    return f"sha256:{file_digest(path)[:16]}"
 
 
 def settings_in(kind: str, cfg: Any) -> dict[str, Any]:

@@ -91,6 +91,17 @@ def require_one_value(model: torch.nn.Module, values: Mapping[str, torch.Tensor]
             raise UserError(f"{name} and {first} are one by the model's options, and differ in its checkpoint")
 
 
+def require_same_kinds_of_numbers(model: torch.nn.Module, values: Mapping[str, torch.Tensor], name: str) -> None:
+    """Raise UserError where a checkpoint has whole numbers for a parameter, or other numbers for a counter.
+
+    PyTorch would convert them: weights that a file declares as integers are read as other numbers than were written.
+    """
+    for key, tensor in model.state_dict().items():
+        if key in values and values[key].is_floating_point() != tensor.is_floating_point():
+            given, right = (str(one.dtype).removeprefix("torch.") for one in (values[key], tensor))
+            raise UserError(f"{name} is damaged: it has {key} as {given}, and not as {right} or the like")
+
+
 @contextmanager
 def built_within(values: Mapping[str, torch.Tensor], name: str) -> Iterator[None]:
     """Stop the building of a model that has far more parameters than its checkpoint, ``name``, has ``values`` for.

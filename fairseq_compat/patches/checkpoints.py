@@ -13,6 +13,7 @@ import torch
 from fairseq_compat import belonging, checkpoints, files, versions
 from fairseq_compat.errors import UserError
 from fairseq_compat.patching import Overlay, as_configuration, patch, replaces
+from fairseq_compat.recorded_files import recorded_file
 
 
 @patch(mentioned="torch.load")
@@ -164,6 +165,7 @@ def built_models(module: Any) -> None:
             with checkpoints.built_within(held["model"], path):
                 built, cfg, task = original([filename], arg_overrides, task, strict, suffix, 1, held)
             belonging.require_same(path, recorded, belonging.of_task(task), belonging.data_of(task))
+            checkpoints.require_same_kinds_of_numbers(built[0], held["model"], path)
             checkpoints.require_finite(built[0].named_parameters(), path)
             models += built
         return models, cfg, task
@@ -191,6 +193,29 @@ def nothing_fetched(original: Any, model_name_or_path: str, *args: Any, **given:
     if "bpe" not in given if fetches else any("://" in str(value) for value in settings.values()):
         allowed = f"bpe={name!r} allows it" if fetches else "give their paths, such as bpe_codes"
         raise UserError(f"{model_name_or_path} was trained with --bpe {name}, whose files are fetched; {allowed}")
+    return loaded
+
+
+@patch("fairseq.hub_utils", function="from_pretrained")
+def files_beside_pretrained(
+    original: Any, model_name_or_path: str, checkpoint_file: str = "model.pt", *args: Any, **given: Any
+) -> Any:
+    """``from_pretrained`` takes subwords of the current folder whose name a checkpoint records, and other tokenizers.
+
+    Here a recorded file is looked for beside the checkpoint first, and all is compared with the checkpoint's record.
+    """
+    loaded = original(model_name_or_path, checkpoint_file, *args, **given)
+    cfg = loaded["args"]
+    files = [os.path.join(model_name_or_path, name) for name in checkpoint_file.split(os.pathsep)]
+    for path in filter(os.path.isfile, files):
+        record = belonging.recorded_in(checkpoints.load_checkpoint(path, mapped=True))
+        for option, value in belonging.settings_in("bpe", cfg).items():
+            if isinstance(value, str) and option not in ("bpe", "bpe_separator", *given):
+                file = recorded_file(value, path, [model_name_or_path], record.get(option))
+                if file is not None:
+                    setattr(cfg.bpe, option, file)
+        text = belonging.of_text(belonging.settings_in("tokenizer", cfg), belonging.settings_in("bpe", cfg))
+        belonging.require_same(path, record, text, "these arguments")
     return loaded
 
 
@@ -248,9 +273,11 @@ def recorded_belonging(module: Any) -> None:
         self.belongs_to = belonging.of_training(self.task, self.cfg)
         if self.is_data_parallel_master and os.path.isfile(filename):
             state = checkpoints.load_checkpoint(filename, mapped=True)
+            is_new = reset_optimizer or self.cfg.checkpoint.reset_dataloader
+            if not is_new:
+                belonging.require_same_architecture(filename, checkpoints.options_in(state), self.cfg.model)
             _require_same_kinds(state, filename, self.get_model())
             recorded = belonging.recorded_in(state)
-            is_new = reset_optimizer or self.cfg.checkpoint.reset_dataloader
             self.belongs_to = belonging.require_resumable(filename, recorded, self.task, self.cfg, is_new=is_new)
         return original(self, filename, reset_optimizer, *args, **given)
 

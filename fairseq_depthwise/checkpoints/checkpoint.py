@@ -19,10 +19,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
 from fairseq_compat import UserError, belonging, checkpoints
-from fairseq_compat.checkpoints import require_finite
+from fairseq_compat.checkpoints import require_finite, require_same_kinds_of_numbers
 from fairseq_depthwise import register_with_fairseq
 from fairseq_depthwise.checkpoints.exported_weights import exported_task, read_weights
-from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS
+from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS, moved_file
 
 
 class Checkpoint:
@@ -104,16 +104,23 @@ class Checkpoint:
                 setattr(options, side, language)
             if getattr(options, "eval_bleu", False):
                 options.eval_bleu = False  # would build a beam search, and load a tokenizer
+            for name in ("lang_dict", "source_dict", "target_dict"):  # files of the tasks of many languages
+                if file := getattr(options, name, None):
+                    setattr(options, name, moved_file(file, self.path, data, f"--{name.replace('_', '-')}"))
         if "exported" in self.state and data == self.options("task")["data"]:
             return exported_task(data, self.state["exported"])
         return tasks.setup_task(options)
+
+    def require_task(self, task: FairseqTask, data: str) -> None:
+        """Raise UserError where a task has other dictionaries or languages than the training had."""
+        recorded = {**belonging.languages_in(Namespace(**self.options("task"))), **self.belongs_to}
+        belonging.require_same(self.path, recorded, belonging.of_task(task), f"--data {data}")
 
     def model(self, task: FairseqTask, data: str) -> FairseqEncoderDecoderModel:
         """Build the model on the CPU in evaluation mode, in float32, for the task of this or of another checkpoint."""
         self.require_family()
         values = self._upgraded["model"]
-        recorded = {**belonging.languages_in(Namespace(**self.options("task"))), **self.belongs_to}
-        belonging.require_same(self.path, recorded, belonging.of_task(task), f"--data {data}")
+        self.require_task(task, data)
         options = self.cfg.model
         checkpoints.forget_initial_values(options)
         with checkpoints.built_within(values, self.path):
@@ -124,6 +131,7 @@ class Checkpoint:
             details = [line.strip() for line in str(error).splitlines()[1:2]]
             reason = "; ".join([f"{self.path} does not fit its own options or --data {data}", *details])
             raise UserError(reason.rstrip(".")) from error
+        require_same_kinds_of_numbers(model, values, self.path)
         require_finite(model.named_parameters(), self.path)
         return model.eval()
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from glob import glob
-from pathlib import Path
 
 from fairseq_compat import UserError
+from fairseq_compat.recorded_files import places, recorded_file
 
 #: The checkpoint that a folder stands for.
 BEST = "checkpoint_best.pt"
@@ -34,38 +33,32 @@ def checkpoint_files(model: str) -> list[str]:
     return files
 
 
-def data_folder(recorded: str | None, checkpoint: str) -> str:
-    """Return the folder of data that a training was given, where it is now.
+def data_folders(recorded: str | None, checkpoint: str) -> list[str]:
+    """Return where the folder of data may be now that a training was given, the likeliest first.
 
     Of several folders joined with ``:`` the first has the dictionaries.
     """
     if not recorded:
         raise UserError(f"{checkpoint} does not say what data it was trained with; name the folder with --data")
     first = str(recorded).split(os.pathsep)[0]
-    for candidate in _places(first, checkpoint):
-        if os.path.isdir(candidate):
-            return candidate
-    raise UserError(
-        f"{checkpoint} was trained with the data in {first}, and no such folder is here or beside the checkpoint; name "
-        "the folder with the dictionaries with --data"
-    )
+    folders = [place for place in places(first, checkpoint) if os.path.isdir(place)]
+    if not folders:
+        raise UserError(
+            f"{checkpoint} was trained with the data in {first}, and no such folder is here or beside the checkpoint; "
+            "name the folder with the dictionaries with --data"
+        )
+    return folders
 
 
-def moved_file(recorded: str, checkpoint: str, data: str, option: str) -> str:
-    """Return a file that a training was given with an option, where it is now: perhaps in or beside the data."""
-    name = os.path.basename(recorded)
-    beside = [os.path.join(data, name), os.path.join(os.path.dirname(os.path.abspath(data)), name)]
-    for candidate in [*_places(recorded, checkpoint), *beside]:
-        if os.path.isfile(candidate):
-            return candidate
-    raise UserError(
-        f"{checkpoint} was trained with {option} {recorded}, and no such file is here or beside the data; name it with "
-        f"{option}"
-    )
+def moved_file(recorded: str, checkpoint: str, data: str, option: str, digest: object = None) -> str:
+    """Return a file that a training was given with an option, where it is now: perhaps in or beside the data.
 
-
-def _places(path: str, checkpoint: str) -> Iterator[str]:
-    """Yield a path as it is; if relative, also from the checkpoint's folder and from those above."""
-    yield path
-    if not os.path.isabs(path):
-        yield from (str(folder / path) for folder in Path(os.path.abspath(checkpoint)).parents)
+    Of several it is the first that has the recorded ``digest``, if there is one, and otherwise the first.
+    """
+    file = recorded_file(recorded, checkpoint, [data, os.path.dirname(os.path.abspath(data))], digest)
+    if file is None:
+        raise UserError(
+            f"{checkpoint} was trained with {option} {recorded}, and no such file is here or beside the data; name it "
+            f"with {option}"
+        )
+    return file

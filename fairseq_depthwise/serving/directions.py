@@ -16,17 +16,34 @@ from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleE
 from fairseq_compat import UserError
 from fairseq_compat.patches.data import pairs_in
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
-from fairseq_depthwise.checkpoints.recorded_paths import data_folder
+from fairseq_depthwise.checkpoints.recorded_paths import data_folders
 
 
 def recorded_task(
     checkpoint: Checkpoint, data: str | None, languages: tuple[str | None, str | None]
 ) -> tuple[str, FairseqTask]:
-    """Return the folder of data, given or recorded, and the task for one direction, the only one if none is named."""
+    """Return the folder of data, given or recorded, and the task for one direction, the only one if none is named.
+
+    Of several folders that the recorded one may be now, the first is taken that has what the checkpoint belongs to.
+    """
     if data is not None and not os.path.isdir(data):
         raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
+    recorded = checkpoint.cfg.get("task")
+    folders = [data] if data else data_folders(getattr(recorded, "data", None), checkpoint.path)
+    refused: list[Exception] = []
+    for folder in folders:
+        try:
+            task = _task_in(folder, checkpoint, languages)
+            checkpoint.require_task(task, folder)
+            return folder, task
+        except (UserError, OSError) as error:
+            refused.append(error)
+    raise refused[0]
+
+
+def _task_in(data: str, checkpoint: Checkpoint, languages: tuple[str | None, str | None]) -> FairseqTask:
+    """Return the task for one direction with a folder of data."""
     recorded, (source_lang, target_lang) = checkpoint.cfg.get("task"), languages
-    data = data or data_folder(getattr(recorded, "data", None), checkpoint.path)
     name = getattr(recorded, "_name", None)
     kind = TASK_REGISTRY.get(name, object)
     if not issubclass(kind, TranslationTask | TranslationMultiSimpleEpochTask):
@@ -52,7 +69,7 @@ def recorded_task(
         (trained,) = found  # as the training took them from its data
     task = checkpoint.task(data, source_lang=trained[0] or source_lang, target_lang=trained[1] or target_lang)
     source, target = languages_of(task)
-    return data, task_for(task, source_lang or source, target_lang or target)
+    return task_for(task, source_lang or source, target_lang or target)
 
 
 def task_for(task: FairseqTask, source_lang: str, target_lang: str) -> FairseqTask:

@@ -84,7 +84,7 @@ def settings_for(
         return TextSettings({}, {})
     settings = TextSettings(
         _chosen("tokenizer", options.tokenizer, cfg, TOKENIZER_REGISTRY, path),
-        _subwords(options, cfg, dictionary, path, data),
+        _subwords(options, cfg, dictionary, path, data, recorded),
     )
     settings.require(path, recorded)
     for kind in ("tokenizer", "bpe"):
@@ -97,7 +97,7 @@ def settings_for(
 
 
 def _subwords(
-    options: TextOptions, cfg: Mapping[str, Any], dictionary: Dictionary, path: str, data: str
+    options: TextOptions, cfg: Mapping[str, Any], dictionary: Dictionary, path: str, data: str, record: belonging.Record
 ) -> dict[str, Any]:
     """Return the subwords' part of the settings."""
     given = {file: value for file in dict.fromkeys(_FILES.values()) if (value := getattr(options, file))}
@@ -119,7 +119,8 @@ def _subwords(
         elif (recorded_file := chosen.get(needed, "???")) in (None, "", "???"):
             raise UserError(f"--bpe {kind} needs a file, and {path} names none; give it with {_option(needed)}")
         else:
-            chosen[needed] = os.path.abspath(moved_file(str(recorded_file), path, data, _option(needed)))
+            moved = moved_file(str(recorded_file), path, data, _option(needed), record.get(needed))
+            chosen[needed] = os.path.abspath(moved)
     if kind is None and options.bpe is None and (found := post_process_for(dictionary)) is not None:
         raise UserError(
             f"{path} was trained with subwords of the kind {found}, and does not say of which file; give it with "

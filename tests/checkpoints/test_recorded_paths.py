@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fairseq_compat import UserError
-from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folder, moved_file
+from fairseq_compat.belonging import digest_of_file
+from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folders, moved_file
 
 
 @pytest.fixture
@@ -30,20 +31,20 @@ def test_files_and_folders(run: Path) -> None:
     assert checkpoint_files(f"{best}{os.pathsep}{run / 'checkpoints'}") == [best, best]
 
 
-def test_data_is_where_it_was_or_above_the_checkpoint(run: Path) -> None:
+def test_data_is_above_the_checkpoint_or_where_it_was(run: Path) -> None:
     checkpoint = str(run / "checkpoints" / "checkpoint_best.pt")
-    assert data_folder("data-bin", checkpoint) == str(run / "data-bin")
-    assert data_folder("run/data-bin", checkpoint) == str(run / "data-bin")
-    assert data_folder(f"data-bin{os.pathsep}shard2", checkpoint) == str(run / "data-bin")
-    assert data_folder(str(run / "data-bin"), "best.pt") == str(run / "data-bin")
+    assert data_folders("data-bin", checkpoint) == [str(run / "data-bin")]
+    assert data_folders("run/data-bin", checkpoint) == [str(run / "data-bin")]
+    assert data_folders(f"data-bin{os.pathsep}shard2", checkpoint) == [str(run / "data-bin")]
+    assert data_folders(str(run / "data-bin"), "best.pt") == [str(run / "data-bin")]
     Path("data-bin").mkdir()
-    assert data_folder("data-bin", checkpoint) == "data-bin"
+    assert data_folders("data-bin", checkpoint) == [str(run / "data-bin"), "data-bin"]
 
 
 @pytest.mark.parametrize("recorded", ["other-bin", "/gone/data-bin", None])
 def test_data_is_nowhere(recorded: str | None, run: Path) -> None:
     with pytest.raises(UserError, match=r"best\.pt .*with --data$"):
-        data_folder(recorded, str(run / "checkpoints" / "checkpoint_best.pt"))
+        data_folders(recorded, str(run / "checkpoints" / "checkpoint_best.pt"))
 
 
 def test_files_are_also_in_or_beside_the_data(run: Path) -> None:
@@ -55,3 +56,10 @@ def test_files_are_also_in_or_beside_the_data(run: Path) -> None:
     (run / "data-bin" / "codes").touch()
     assert moved_file("/gone/codes", checkpoint, data, "--bpe-codes") == str(run / "data-bin" / "codes")
     assert moved_file("codes", checkpoint, "elsewhere", "--bpe-codes") == str(run / "codes")
+    (run / "codes").write_text("of the training")
+    digest = digest_of_file(str(run / "codes"))
+    Path("codes").touch()
+    assert moved_file("codes", checkpoint, data, "--bpe-codes") == str(run / "codes")
+    assert moved_file("codes", checkpoint, data, "--bpe-codes", digest) == str(run / "codes")
+    (run / "codes").rename("codes")
+    assert moved_file("codes", checkpoint, data, "--bpe-codes", digest) == "codes"

@@ -346,7 +346,7 @@ def test_weights_are_inspected_and_not_averaged(
     for name in ("architecture", "family", "encoder_layers", "decoder_embed_dim", "parameters", "dtype", "ties_known"):
         assert of_folder[name] == of_checkpoint[name]
     for given in (weights / kind, weights / kind / "model.safetensors"):
-        assert "export" in refusal("average", "--output", tmp_path / "mean.pt", given, given)
+        assert "export" in refusal("average", "--output", tmp_path / "mean.pt", given, weights / f"{kind}.pt")
 
 
 def with_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], object]:
@@ -373,6 +373,7 @@ HOSTILE: list[Callable[[Path], object]] = [
     lambda folder: (folder / "dict.src.txt").unlink(),
     with_weights(lambda values: values.update({TABLE: torch.zeros(2, 2)})),
     with_weights(lambda values: values.update({TABLE: torch.full_like(values[TABLE], torch.nan)})),
+    with_weights(lambda values: values.update({TABLE: values[TABLE].view(torch.int32)})),
     configured(10_000, "options", "encoder_layers"),
     configured("${oc.env:HOME}", "options", "encoder_embed_path"),
     configured("gpt2", "text", "bpe"),

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import fairseq_depthwise
-from fairseq_compat import belonging, checkpoints
+from fairseq_compat import UserError, belonging, checkpoints
+from fairseq_depthwise import DepthwiseLSTMTransformer
 
 RunCommand = Callable[..., CompletedProcess[str]]
 
@@ -44,6 +45,8 @@ def place(
     found.codes, found.other = folder / "codes", folder / "other"
     found.update, found.text = UPDATE, TEXT.format(codes=found.codes)
     options = [*tiny_model_options(ARCH), "--share-all-embeddings"]
+    stock = [*tiny_model_options("transformer"), "--share-all-embeddings"]
+    found.train_stock = " ".join(["fairseq-depthwise train", *stock, UPDATE])
     found.train = " ".join(["fairseq-depthwise train", *options, UPDATE])
     for name, words in {
         "model": f"{found.train} 2 {copy_reverse_data} {found.text}",
@@ -53,6 +56,7 @@ def place(
         run_command(*words.split(), "--save-dir", folder / name)
         setattr(found, name, folder / name / "checkpoint_last.pt")
     found.stock, found.older = trained("transformer"), folder / "older.pt"
+    found.copy = shutil.copy(found.model, folder / "copy.pt")
     found.swapped, found.averages = folder / "swapped.pt", folder / "averages.pt"
     state = checkpoints.load_checkpoint(found.model)
     del state["extra_state"][belonging.ENTRY]
@@ -75,10 +79,14 @@ REFUSED = {
     "translate, codes": ("translate {model} {raw} --data {data} --bpe-codes {other} --cpu", "--bpe-codes"),
     "export": ("export {model} {new} --data {permuted_bin}", "source dictionary"),
     "average": ("average {model} {permuted} --output {new}", "source dictionary"),
+    "average, one file": ("average {model} {older} {model} --output {new}", "same file"),
     "average, heads": ("average {model} {heads} --output {new}", "--encoder-attention-heads 4"),
     "average, older": ("average {older} {heads} --output {new}", "--encoder-attention-heads 4"),
     "generate, older languages": ("generate {data} --path {model}:{swapped} --cpu", "--source-lang tgt"),
     "generate": ("generate {permuted_bin} --path {model} --cpu", "source dictionary"),
+    "interactive, separator": (
+        "interactive {data} --path {model} {text} --bpe-separator ## --cpu", "--bpe-separator @@"
+    ),
     "generate, stock": ("fairseq-generate {permuted_bin} --path {stock} --cpu", "source dictionary"),
     "validate": (
         "fairseq-validate {permuted_bin} --path {model} --user-dir {plugin} --max-tokens 500 --cpu",
@@ -86,6 +94,7 @@ REFUSED = {
     ),
     "resumed, two tables": ("{train} 3 --save-dir {new} --restore-file {averages} {data} -s src -t tgt", "are one by"),
     "resumed": (f"{RESUMED} {{permuted_bin}} {{text}}", "source dictionary"),
+    "resumed, architecture": ("{train_stock} 3 --save-dir {run} {data}", "--arch depthwise_lstm_transformer"),
     "resumed, heads": (f"{RESUMED} {{data}} --encoder-attention-heads 4", "--encoder-attention-heads 2"),
     "fine-tuned": ("{train} 3 --save-dir {new} --finetune-from-model {model} {permuted_bin}", "source dictionary"),
     "grown from": (
@@ -133,10 +142,30 @@ def test_the_record_is_carried_on(run_command: RunCommand, place: SimpleNamespac
     assert recorded["encoder_attention_heads"] == 2
     assert recorded["bpe_codes"] != recorded["source_dictionary"] == recorded["target_dictionary"]
     for words, made in {
-        "average {model} {model} --output {new}": "new",
+        "average {model} {copy} --output {new}": "new",
         "grow {model} {new} --layers 3": "new",
         "{train} 3 --save-dir {run} {data}": "run/checkpoint_last.pt",
     }.items():
         run_command(*command(words, place, tmp_path))
         assert belonging.recorded_in(checkpoints.load_checkpoint(tmp_path / made)) == recorded
         (tmp_path / made).unlink()
+
+
+def test_from_pretrained_takes_the_files_beside_a_checkpoint(
+    place: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no others of the same name in the current folder; an empty text stays empty."""
+    for name, codes in (("run", place.codes), ("elsewhere", place.other)):
+        (tmp_path / name).mkdir()
+        shutil.copy(codes, tmp_path / name / "codes")
+    state = checkpoints.load_checkpoint(place.model)
+    state["cfg"]["bpe"]["bpe_codes"] = "codes"
+    checkpoints.save(state, tmp_path / "run/model.pt")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    given = (str(tmp_path / "run"), "model.pt", str(place.data))
+    pretrained = DepthwiseLSTMTransformer.from_pretrained(*given)
+    assert pretrained.cfg.bpe.bpe_codes == str(tmp_path / "run/codes")
+    assert pretrained.translate(["w1 w2", " "])[1] == ""
+    assert pretrained.translate("") == ""
+    with pytest.raises(UserError, match="--bpe-codes"):
+        DepthwiseLSTMTransformer.from_pretrained(*given, bpe_codes=str(place.other))
