@@ -5,5 +5,15 @@ what is wrong without it; ``fairseq-depthwise doctor`` prints that. A module of 
 hints to check against.
 """
 
-from fairseq_compat.patches import usage, empty_lines, training, texts, dictionaries, data, checkpoints, options  # noqa: F401, I001  # importing registers them
+from fairseq_compat.patches import (  # noqa: F401, I001  # importing registers them
+    usage,
+    empty_lines,
+    training,
+    texts,
+    dictionaries,
+    data,
+    checkpoints,
+    generation,
+    options,
+)
 from fairseq_compat.patching import PATCHES as PATCHES

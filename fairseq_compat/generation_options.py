@@ -1,0 +1,179 @@
+"""What fairseq's options of generation may be, on a command line and in ``--eval-bleu-args``."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from fairseq_compat.errors import UserError
+
+#: The lowest and the highest number of an option, both allowed.
+_RANGES: dict[str, tuple[float, float]] = {
+    "beam": (1, 10_000),
+    "nbest": (1, 10_000),
+    "max_len_a": (0, math.inf),
+    "max_len_b": (0, math.inf),
+    "min_len": (0, math.inf),
+    "prefix_size": (0, math.inf),
+    "no_repeat_ngram_size": (0, math.inf),
+    "iter_decode_max_iter": (0, math.inf),
+    "iter_decode_with_beam": (1, 10_000),
+}
+
+#: Options that act only together with another: name -> the other.
+_NEEDED = {
+    "sampling_topk": "sampling",
+    "sampling_topp": "sampling",
+    "diverse_beam_strength": "diverse_beam_groups",
+    "lm_weight": "lm_path",
+}
+
+#: Options that each choose a search, of which there is one.
+_SEARCHES = ("sampling", "diverse_beam_groups", "match_source_len", "diversity_rate", "constraints")
+
+#: Options of models that refine a whole translation again and again; no search word by word reads them.
+_ITERATIVE = (
+    "print_step",
+    "retain_iter_history",
+    "iter_decode_eos_penalty",
+    "iter_decode_max_iter",
+    "iter_decode_force_max_iter",
+    "iter_decode_with_beam",
+    "iter_decode_with_external_reranker",
+    "decoding_format",
+)
+
+
+def generation_arguments(option: str, text: str | None) -> dict[str, Any]:
+    """Return the options of generation in the JSON object of another option, such as ``--eval-bleu-args``.
+
+    Raises:
+        UserError: it is no JSON object, or has a name or a value that generation does not take.
+    """
+    from fairseq.dataclass.configs import GenerationConfig
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    arguments = json_object(option, text)
+    options = OmegaConf.structured(GenerationConfig)
+    for name, value in arguments.items():
+        if name not in options:
+            raise UserError(
+                f"{option} has {name!r}, which is no option of generation; give names such as beam, max_len_b"
+            )
+        try:
+            options[name] = value
+        except OmegaConfBaseException as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"{option} has {name!r} with the value {value!r}: {reason}") from None
+    require_generation(options, option)
+    return arguments
+
+
+def json_object(option: str, text: str | None) -> dict[str, Any]:
+    """Return the JSON object that is given with an option; an empty one where nothing is.
+
+    Raises:
+        UserError: it is no JSON object.
+    """
+    if not text:
+        return {}
+    example = "'{\"beam\": 4}'"
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{option} {text!r} is no JSON ({error}); write it as {example}") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{option} {text!r} is no JSON object; write it as {example}")
+    return value
+
+
+def require_generation(options: Any, inside: str = "") -> None:
+    """Raise UserError unless fairseq's options of generation, a ``GenerationConfig``, go together.
+
+    ``inside``: the option that they are given in; empty for options of a command line.
+    """
+
+    def named(name: str) -> str:
+        value = getattr(options, name)
+        if inside:
+            return f"{inside} {name!r} {value}"
+        option = f"--{name.replace('_', '-')}"
+        return option if value is True else f"{option} {value}"
+
+    for name, (lowest, highest) in _RANGES.items():
+        if not lowest <= getattr(options, name) <= highest:
+            raise UserError(f"{named(name)} is out of range: {lowest} to {highest}")
+    if not 0 < options.temperature < math.inf:
+        raise UserError(f"{named('temperature')} is out of range: it must be greater than 0")
+    if options.sampling_topk != -1 and options.sampling_topk < 1:
+        raise UserError(f"{named('sampling_topk')} is out of range: give 1 or more, or leave it out for all tokens")
+    if options.sampling_topp != -1 and not 0 < options.sampling_topp <= 1:
+        raise UserError(f"{named('sampling_topp')} is out of range: give more than 0 and at most 1")
+    if options.sampling_topk > 0 and options.sampling_topp > 0:
+        raise UserError(f"{named('sampling_topk')} does not go with {named('sampling_topp')}; leave one of them out")
+
+    changed = _changed(options)
+    for name, other in _NEEDED.items():
+        if name in changed and other not in changed:
+            raise UserError(f"{named(name)} is for {other.replace('_', '-')}; give that, too")
+    searches = [name for name in _SEARCHES if name in changed]
+    if len(searches) > 1:
+        raise UserError(f"{named(searches[0])} does not go with {named(searches[1])}; leave one of them out")
+
+    if options.min_len > options.max_len_b and not options.max_len_a and not options.match_source_len:
+        raise UserError(
+            f"{named('min_len')} is more than {named('max_len_b')} allows; give less, or a larger --max-len-b"
+        )
+    if options.nbest > options.beam:
+        raise UserError(f"{named('nbest')} is more than the hypotheses that {named('beam')} keeps; give a larger beam")
+    if options.sampling and options.nbest != options.beam and not inside:
+        raise UserError(f"{named('sampling')} draws {named('beam')} samples, and all are printed; give --nbest as many")
+    groups = options.diverse_beam_groups
+    if groups > 0 and options.beam % groups:
+        raise UserError(f"{named('diverse_beam_groups')} does not divide {named('beam')}; give a beam that it divides")
+
+
+def require_post_process(option: str, symbol: str | None) -> None:
+    """Raise UserError unless subwords can be joined in the way that an option names."""
+    from fairseq.data.data_utils import post_process
+
+    try:
+        post_process("", symbol)
+    except NotImplementedError:
+        raise UserError(
+            f"{option} {symbol!r} is no way to join subwords; give subword_nmt, sentencepiece, wordpiece, letter or "
+            "none"
+        ) from None
+
+
+def require_used(generator: Any, options: Any) -> None:
+    """Raise UserError where an option of generation has no effect on a generator, which a task has built.
+
+    These are options of iterative refinement for a search word by word.
+    """
+    from fairseq.iterative_refinement_generator import IterativeRefinementGenerator
+
+    if isinstance(generator, IterativeRefinementGenerator):
+        return
+    changed = _changed(options)
+    for name in _ITERATIVE:
+        if name in changed:
+            raise UserError(
+                f"--{name.replace('_', '-')} is for models that refine whole translations, such as those of "
+                "--task translation_lev; leave it out for this model"
+            )
+
+
+def _changed(options: Any) -> Mapping[str, Any]:
+    """Return those options that do not have their default values."""
+    from fairseq.dataclass.configs import GenerationConfig
+
+    changed = {}
+    for name, field in GenerationConfig.__dataclass_fields__.items():
+        value = getattr(options, name, field.default)
+        if value != field.default:
+            changed[name] = value
+    return changed

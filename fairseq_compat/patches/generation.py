@@ -1,0 +1,301 @@
+"""Patches of generation: what ``fairseq-generate``, ``-interactive`` and ``-eval-lm`` take, compute and write."""
+
+from __future__ import annotations
+
+import io
+import logging
+import math
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, Any
+
+import torch
+
+from fairseq_compat import files
+from fairseq_compat.errors import UserError
+from fairseq_compat.generation_options import require_generation, require_post_process
+from fairseq_compat.patching import as_configuration, patch, replaces
+
+#: Options of fairseq-generate that fairseq-interactive takes as well, and ignores: a group, and names in it.
+_OF_GENERATE = {
+    "common_eval": ("results_path", "quiet"),
+    "generation": ("sacrebleu", "prefix_size", "score_reference"),
+    "dataset": ("num_shards", "shard_id"),
+}
+
+
+@patch("fairseq_cli.generate")
+def generated_data(module: Any) -> None:
+    """``fairseq-generate`` empties earlier results before it has read its options, and writes through links.
+
+    It ignores ``--num-shards``, ``--shard-id`` and ``--sacrebleu``, stops after the first sentence with
+    ``--print-step`` and ``--retain-iter-history``, and with ``--constraints``, which binarized data does not have.
+    ``--replace-unk`` fails, or replaces by other words. Here results are written aside and renamed, all options are
+    checked first, and :mod:`fairseq_compat.commands.generation` does what they say.
+    """
+    from fairseq import utils
+
+    @replaces(module, "_main")
+    def _main(original: Any, cfg: Any, output_file: IO[str]) -> Any:
+        from fairseq_compat.commands.generation import translate_data
+
+        logging.basicConfig(
+            format="%(asctime)s | %(levelname)s | %(name)s | %(message)s",
+            datefmt="%Y-%m-%d %H:%M:%S",
+            level=os.environ.get("LOGLEVEL", "INFO").upper(),
+            stream=output_file,
+        )
+        utils.import_user_module(cfg.common)
+        return translate_data(cfg, output_file)
+
+    @replaces(module, "main")
+    def main(original: Any, cfg: Any) -> Any:
+        cfg = as_configuration(cfg)
+        _require_options(cfg)
+        if cfg.generation.constraints is not None:
+            raise UserError(
+                f"--constraints {cfg.generation.constraints}: binarized data has none; give them to "
+                "fairseq-interactive, after a tab in each line"
+            )
+        if cfg.generation.replace_unk is not None and cfg.dataset.dataset_impl != "raw":
+            raise UserError(
+                "--replace-unk copies words of the text, which binarized data does not have; give data of "
+                "fairseq-preprocess --dataset-impl raw with --dataset-impl raw, or use fairseq-interactive"
+            )
+        _require_shard(cfg)
+        folder = cfg.common_eval.results_path
+        if folder is None:
+            return module._main(cfg, sys.stdout)
+        os.makedirs(folder, exist_ok=True)
+        with _results(os.path.join(folder, f"generate-{cfg.dataset.gen_subset}.txt")) as file:
+            return module._main(cfg, file)
+
+
+@contextmanager
+def _results(path: str) -> Iterator[IO[str]]:
+    """Open a text file that appears when it is complete; a log that went there ends with it."""
+    with files.atomic_write(path) as binary:
+        text = io.TextIOWrapper(binary, encoding="utf-8")
+        try:
+            yield text
+        finally:
+            root = logging.getLogger()
+            for handler in root.handlers[:]:
+                if getattr(handler, "stream", None) is text:
+                    root.removeHandler(handler)
+            text.detach()
+
+
+@patch("fairseq_cli.interactive")
+def generated_lines(module: Any) -> None:
+    """``fairseq-interactive`` ends after the first sentence with ``--replace-unk``, and with soft alignments.
+
+    An unknown source word cannot be copied out of the dictionary, and a soft alignment is printed as if it were pairs.
+    It ignores ``--print-step``, ``--lm-path`` and others, and invents a translation of an empty line. Here it does with
+    each line what ``fairseq-generate`` does with a sentence, and an empty line stays empty.
+    """
+    from fairseq import utils
+
+    @replaces(module, "main")
+    def main(original: Any, cfg: Any) -> None:
+        from fairseq_compat.commands.generation import translate_lines
+
+        cfg = as_configuration(cfg)
+        _require_options(cfg)
+        for group, names in _OF_GENERATE.items():
+            for name in names:
+                value = cfg[group][name]
+                if value not in (None, False, 0) and (name, value) != ("num_shards", 1):
+                    raise UserError(f"--{name.replace('_', '-')} {value} is for fairseq-generate; leave it out")
+        utils.import_user_module(cfg.common)
+        cfg.interactive.buffer_size = max(1, cfg.interactive.buffer_size)
+        if cfg.dataset.max_tokens is None and cfg.dataset.batch_size is None:
+            cfg.dataset.batch_size = 1
+        size, buffered = cfg.dataset.batch_size, cfg.interactive.buffer_size
+        if size and size > buffered:
+            raise UserError(f"--batch-size {size} is more than the lines that are read, --buffer-size {buffered}")
+        buffers = module.buffered_read(cfg.interactive.input, buffered)
+        translate_lines(cfg, buffers, module.make_batches)
+
+
+def _require_options(cfg: Any) -> None:
+    """Raise UserError unless a command has a model, and its options of generation go together."""
+    if cfg.common_eval.path is None:
+        raise UserError("--path is missing; give the checkpoint of the model, or several with : between them")
+    require_generation(cfg.generation)
+    require_post_process("--post-process", cfg.common_eval.post_process)
+
+
+def _require_shard(cfg: Any) -> None:
+    """Raise UserError unless ``--shard-id`` is one of ``--num-shards``."""
+    shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
+    if shards < 1 or not 0 <= shard < shards:
+        raise UserError(f"--shard-id {shard} is none of --num-shards {shards}; give 0 to {max(shards, 1) - 1}")
+
+
+@patch("fairseq_cli.eval_lm", function="main")
+def context_of_tokens(original: Any, cfg: Any, **kwargs: Any) -> Any:
+    """``fairseq-eval-lm`` stops with an assertion where ``--context-window`` leaves no token to evaluate.
+
+    The window is a part of ``--tokens-per-sample``. It has the tokens of the batch before, which is another one where
+    several processes load data, without a word: one does it here. Of shards no batch has the one before.
+    """
+    cfg = as_configuration(cfg)
+    _require_shard(cfg)
+    window, tokens = cfg.eval_lm.context_window, getattr(cfg.task, "tokens_per_sample", None)
+    if window < 0 or (tokens is not None and window >= tokens):
+        raise UserError(
+            f"--context-window {window} leaves none of --tokens-per-sample {tokens} to evaluate; give less than "
+            "these, or more tokens per sample"
+        )
+    if window > 0:
+        if cfg.dataset.num_shards > 1:
+            raise UserError(
+                f"--context-window {window} needs the text in order, without --num-shards {cfg.dataset.num_shards}"
+            )
+        cfg.dataset.num_workers = min(cfg.dataset.num_workers, 1)
+    symbol = cfg.common_eval.post_process
+    if symbol not in (None, "subword_nmt", "@@ "):
+        raise UserError(f"--post-process {symbol!r} is not known to fairseq-eval-lm; give subword_nmt, or leave it out")
+    return original(cfg, **kwargs)
+
+
+@patch("fairseq.utils", function="load_align_dict")
+def unknown_words_table(original: Any, replace_unk: str | None) -> dict[str, str] | None:
+    """``--replace-unk`` without a file looks for one that is called ``@@``, and an empty line in one is an IndexError.
+
+    The table is read as UTF-8, whatever the locale.
+    """
+    from fairseq_compat.unknown_words import read_table
+
+    if replace_unk is None:
+        return None
+    return {} if replace_unk in ("", "@@ ") else read_table(replace_unk)
+
+
+@patch("fairseq.sequence_generator")
+def lengths_that_fit(module: Any) -> None:
+    """A ``--min-len`` above what a source's length or the model allow is an assertion in the middle of a text."""
+
+    for generator in (module.SequenceGenerator, module.SequenceGeneratorWithAlignment):
+
+        @replaces(generator, "generate")
+        def generate(original: Any, self: Any, models: Any, sample: dict[str, Any], **kwargs: Any) -> Any:
+            inputs = sample["net_input"]
+            for name in ("src_tokens", "source", "features"):
+                if name in inputs and not self.match_source_len:
+                    length = inputs[name].size(1)
+                    longest = min(int(self.max_len_a * length + self.max_len_b), self.max_len - 1)
+                    if self.min_len > longest:
+                        raise UserError(
+                            f"--min-len {self.min_len} is more than the {longest} tokens that a translation of "
+                            f"{length} may have; give less, or larger --max-len-a and --max-len-b"
+                        )
+                    break
+            return original(self, models, sample, **kwargs)
+
+
+@patch("fairseq.search", function="Sampling.__init__")
+def samples_of_few(
+    original: Any, self: Any, tgt_dict: Any, sampling_topk: int = -1, sampling_topp: float = -1.0
+) -> None:
+    """``--sampling-topk`` above the number of entries of the dictionary is ``selected index k out of range``.
+
+    As many as there are stand for all of them.
+    """
+    original(self, tgt_dict, min(sampling_topk, len(tgt_dict)), sampling_topp)
+
+
+@patch("fairseq.ngram_repeat_block")
+def repeated_ngrams(module: Any) -> None:
+    """``--no-repeat-ngram-size`` blocks nothing: fairseq compares n-grams with the padding after a hypothesis.
+
+    With 1 it blocks the end of sentences. Here a hypothesis' own tokens are compared; what must follow, such as the
+    end at the greatest length or a forced prefix, follows.
+    """
+    module.NGramRepeatBlock._no_repeat_ngram = _no_repeat_ngram
+
+
+def _no_repeat_ngram(self: Any, tokens: Any, lprobs: Any, bsz: int, beam_size: int, step: int) -> Any:
+    """Set the log-probabilities of tokens (B * beam x V) that would repeat an n-gram to minus infinity; return them.
+
+    ``tokens`` (B * beam x T) have ``step`` + 1 that are known, the first of which is no text.
+    """
+    size = self.no_repeat_ngram_size
+    known = tokens[:, 1 : step + 1].tolist()
+    for row, hypothesis in enumerate(known):
+        last = hypothesis[len(hypothesis) - size + 1 :] if size > 1 else []
+        banned = _following(hypothesis, last)
+        if not banned:
+            continue
+        blocked = lprobs[row].clone()
+        blocked[torch.tensor(banned, device=lprobs.device)] = -math.inf
+        if torch.isfinite(blocked).any():
+            lprobs[row] = blocked
+    return lprobs
+
+
+def _following(hypothesis: Sequence[int], last: Sequence[int]) -> list[int]:
+    """Return the tokens that follow ``last`` where it stands in a hypothesis."""
+    size = len(last)
+    return [
+        hypothesis[first + size] for first in range(len(hypothesis) - size) if hypothesis[first : first + size] == last
+    ]
+
+
+@patch("fairseq.hub_utils")
+def one_translation_for_each(module: Any) -> None:
+    """``translate(..., skip_invalid_size_inputs=True)`` returns fewer translations than texts, without saying of which.
+
+    All after a text that is too long belong to another one, and an empty text has a translation. Here a text that is
+    skipped or empty has the translation ``""``; one that is skipped has no hypotheses and no score.
+    """
+
+    @replaces(module.GeneratorHubInterface, "generate")
+    def generate(
+        original: Any, self: Any, tokenized_sentences: Any, beam: int = 5, verbose: bool = False,
+        skip_invalid_size_inputs: bool = False, **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        is_one = torch.is_tensor(tokenized_sentences) and tokenized_sentences.dim() == 1
+        if not skip_invalid_size_inputs:
+            return original(self, tokenized_sentences, beam, verbose, **kwargs)
+        sentences = [tokenized_sentences] if is_one else list(tokenized_sentences)
+        translated: list[int] = []
+        for batch in self._build_batches(sentences, skip_invalid_size_inputs=True):
+            translated += batch["id"].tolist()
+        translated.sort()
+        outputs: list[Any] = [[] for _ in sentences]
+        if translated:
+            left = [sentences[number] for number in translated]
+            hypotheses = original(self, left, beam, verbose, **kwargs)
+            for number, of_sentence in zip(translated, hypotheses, strict=True):
+                outputs[number] = of_sentence
+        return outputs[0] if is_one else outputs
+
+    @replaces(module.GeneratorHubInterface, "sample")
+    def sample(original: Any, self: Any, sentences: Any, beam: int = 1, verbose: bool = False, **kwargs: Any) -> Any:
+        if isinstance(sentences, str):
+            return self.sample([sentences], beam, verbose, **kwargs)[0]
+        tokens = [self.encode(sentence) for sentence in sentences]
+        # A language model may go on from nothing; there is nothing to translate in an empty text.
+        reads_text = all(hasattr(model, "encoder") for model in self.models)
+        texts = []
+        for read, hypotheses in zip(tokens, self.generate(tokens, beam, verbose, **kwargs), strict=True):
+            is_empty = not hypotheses or (reads_text and len(read) <= 1)
+            texts.append("" if is_empty else self.decode(hypotheses[0]["tokens"]))
+        return texts
+
+    @replaces(module.GeneratorHubInterface, "score")
+    def score(original: Any, self: Any, sentences: Any, replace_newline_with_eos: bool = False, **kwargs: Any) -> Any:
+        if isinstance(sentences, str):
+            return self.score([sentences], replace_newline_with_eos, **kwargs)[0]
+        if not kwargs.get("skip_invalid_size_inputs"):
+            return original(self, sentences, replace_newline_with_eos, **kwargs)
+        tokens = []
+        for sentence in sentences:
+            lines = sentence.splitlines() if replace_newline_with_eos else [sentence]
+            tokens.append(torch.cat([self.encode(line) for line in lines]))
+        scored = self.generate(tokens, score_reference=True, **kwargs)
+        return [hypotheses[0] if hypotheses else None for hypotheses in scored]
