@@ -14,6 +14,7 @@ from fairseq_compat.patches import (  # noqa: F401, I001  # importing registers 
     data,
     checkpoints,
     generation,
+    scoring,
     options,
 )
 from fairseq_compat.patching import PATCHES as PATCHES

@@ -1,0 +1,93 @@
+"""Patches of scores: of nothing, and those of ``fairseq-score``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from fairseq_compat import files
+from fairseq_compat.errors import UserError
+from fairseq_compat.patching import patch, replaces
+
+
+@patch("fairseq.scoring.bleu")
+def scores_of_nothing(module: Any) -> None:
+    """Where all translations are empty, or there are none, BLEU divides by zero; here it is 0."""
+
+    @replaces(module.Scorer, "brevity")
+    def brevity(original: Any, self: Any) -> float:
+        return float(original(self)) if self.stat.predlen else 0.0
+
+    @replaces(module.Scorer, "result_string")
+    def result_string(original: Any, self: Any, order: int = 4) -> str:
+        if self.stat.reflen:
+            return str(original(self, order))
+        zeros = "/".join(["0.0"] * order)
+        return f"BLEU{order} = 0.00, {zeros} (BP=0.000, ratio=0.000, syslen={self.stat.predlen}, reflen=0)"
+
+    @replaces(module.SacrebleuScorer, "_score")
+    def _score(original: Any, self: Any, order: int = 4) -> Any:
+        if self.pred:
+            return original(self, order)
+        return self.sacrebleu.metrics.BLEU.compute_bleu([0] * order, [0] * order, 0, 0)
+
+
+@patch("fairseq_cli.score", function="cli_main")
+def scored_lines(original: Any) -> None:
+    """``fairseq-score`` scores 2 hypotheses and 3 references as if there were 2, and ends lines at carriage returns.
+
+    It stops with ``--sentence-bleu``, and with the sacrebleu of today, and with ``--sacrebleu`` ignores the case or the
+    order that were asked for. Texts are UTF-8, and their lines end at line feeds.
+    """
+    parser = sys.modules["fairseq_cli.score"].get_parser()
+    options = parser.parse_args()
+    print(options)
+    if options.order < 1 or (options.order > 4 and not options.sacrebleu):
+        raise UserError(f"--order {options.order} is out of range: 1 to 4, and with --sacrebleu more")
+    if options.sacrebleu and options.sentence_bleu:
+        raise UserError("--sentence-bleu does not go with --sacrebleu; leave one of them out")
+    hypotheses, references = _lines(options.sys, options.ignore_case), _lines(options.ref, options.ignore_case)
+    if len(hypotheses) != len(references):
+        raise UserError(
+            f"--sys {options.sys} has {len(hypotheses)} lines, and --ref {options.ref} has {len(references)}; line by "
+            "line they must belong together"
+        )
+    for score in _scores(options, hypotheses, references):
+        print(score)
+
+
+def _lines(path: str, ignore_case: bool) -> list[str]:
+    """Return the lines of a text; ``-`` is stdin."""
+    if path != "-":
+        files.require_file(path)
+    lines = []
+    with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            text = files.decoded(line, number, path).removesuffix("\n").removesuffix("\r")
+            lines.append(text.lower() if ignore_case else text)
+    return lines
+
+
+def _scores(options: argparse.Namespace, hypotheses: Sequence[str], references: Sequence[str]) -> list[str]:
+    """Return what is printed: the score of all lines, or of each line."""
+    from fairseq.data.dictionary import Dictionary
+    from fairseq.scoring import bleu
+
+    if options.sacrebleu:
+        from sacrebleu.metrics import BLEU
+
+        metric = BLEU(max_ngram_order=options.order)
+        return [str(metric.corpus_score(hypotheses, [references]))]
+    dictionary = Dictionary()
+    scorer = bleu.Scorer(bleu.BleuConfig(pad=dictionary.pad(), eos=dictionary.eos(), unk=dictionary.unk()))
+    results = []
+    for number, (hypothesis, reference) in enumerate(zip(hypotheses, references, strict=True)):
+        if options.sentence_bleu:
+            scorer.reset(one_init=True)
+        scorer.add(dictionary.encode_line(reference), dictionary.encode_line(hypothesis))
+        if options.sentence_bleu:
+            results.append(f"{number} {scorer.result_string(options.order)}")
+    return results if options.sentence_bleu else [scorer.result_string(options.order)]
