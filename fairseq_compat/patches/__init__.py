@@ -14,6 +14,7 @@ from fairseq_compat.patches import (  # noqa: F401, I001  # importing registers 
     data,
     checkpoints,
     generation,
+    nonautoregressive,
     scoring,
     options,
 )

@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from fairseq import utils
 from fairseq.data import Dictionary
+from fairseq.iterative_refinement_generator import IterativeRefinementGenerator
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from fairseq.token_generation_constraints import pack_constraints
 from torch import Tensor
 
+from fairseq_compat import UserError
 from fairseq_depthwise.modules.decoding.graph_search import Graphs, GraphSearch, SearchLimits
 from fairseq_depthwise.serving.directions import target_start
 from fairseq_depthwise.serving.options import BeamOptions as BeamOptions
@@ -42,7 +44,8 @@ class Search:
 class BeamSearch(Search):
     """fairseq's search with one model or several whose probabilities are averaged; they can be trained no more.
 
-    With ``graphs`` of them these are searched with, unless constraints are asked for.
+    With ``graphs`` of them these are searched with, unless constraints are asked for. Models that refine a whole
+    translation again and again, such as the Levenshtein Transformer, have one hypothesis of a sentence.
     """
 
     def __init__(
@@ -54,7 +57,11 @@ class BeamSearch(Search):
             model.prepare_for_inference_(cfg)  # does nothing the second time
         self._task, self._models, self._device, self._options = task, list(models), device, options
         self._generator: Any = task.build_generator(self._models, cfg.generation)
-        longest = int(min(self._generator.max_len_b, self._generator.max_len - 1))
+        self.refines = isinstance(self._generator, IterativeRefinementGenerator)
+        if self.refines:
+            longest = min(model.max_decoder_positions() for model in models) - 1
+        else:
+            longest = int(min(self._generator.max_len_b, self._generator.max_len - 1))
         start, prefix = target_start(task)
         limits = SearchLimits(options.beam, options.length_penalty, longest, start, tuple(prefix))
         super().__init__(task.target_dictionary, limits, graphs)
@@ -74,6 +81,8 @@ class BeamSearch(Search):
         # fairseq's task of many languages refuses constraints, or leaves them out. And the search keeps a state for
         # each hypothesis, so a generator is for one batch.
         generator: Any = self._task.build_generator(self._models, self._options.cfg().generation)
+        if self.refines:
+            raise UserError("--constraints are for models that translate word by word; this one refines translations")
         order = self._options.constraints or "ordered"
         generator.search = ConstrainedSearch(self.dictionary, order, prefix=len(prefix), beam=generator.beam_size)
         source = batch["net_input"]["src_tokens"]

@@ -158,7 +158,9 @@ def trained_models(
                 )
     dtype = _TYPES.get(options.precision, torch.float32)
     models: list[Any] = [one.model(task, data).to(device, dtype) for one in (first, *others)]
-    BeamSearch(task, models, options.beam, device)  # makes them ready
+    search = BeamSearch(task, models, options.beam, device)  # makes them ready
+    if search.refines:
+        _require_one_hypothesis(first.path, options)
     graphs = _graphs(models, ":".join(files), options, device, say)
     positions = utils.resolve_max_positions(task.max_positions(), *(one.max_positions() for one in models))
     longest: int = positions[0] if isinstance(positions, tuple | list) else positions
@@ -172,6 +174,18 @@ def trained_models(
         longest - len(around(task)[0]),
         models,
     )
+
+
+def _require_one_hypothesis(path: str, options: TranslatorOptions) -> None:
+    """Raise UserError where options ask for what only a search word by word has."""
+    for name, is_given in (
+        ("--sampling", options.beam.sampling),
+        ("--constraints", options.beam.constraints is not None),
+        ("--nbest", options.nbest > 1),
+        ("--print-alignment", options.alignment is not None),
+    ):
+        if is_given:
+            raise UserError(f"{name} is for models that translate word by word, and {path} refines whole translations")
 
 
 def _graphs(

@@ -1,0 +1,72 @@
+"""Shortest ways from one sequence of tokens to another by insertions and deletions: fairseq's ``libnat`` in Python.
+
+fairseq's source distribution lacks this extension. Levenshtein and insertion Transformers learn from such paths which
+tokens to delete, and what to insert where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy
+
+
+def suggested_ed2_path(
+    xs: Sequence[Sequence[int]], ys: Sequence[Sequence[int]], terminal_symbol: int
+) -> list[list[list[int]]]:
+    """Return for each pair of sequences how the first becomes the second.
+
+    Of a first sequence of n tokens these are n + 2 lists: what is inserted before each of its tokens, and after the
+    last; then for each of its tokens 1 if it is deleted, else 0. Lists of nothing have the terminal symbol. Where
+    several paths are shortest, insertions come as late as they can, deletions after them.
+    """
+    tables = _distances(xs, ys)
+    paths = []
+    for table, first, second in zip(tables, xs, ys, strict=True):
+        inserted, deleted = _path(table.tolist(), len(first), second)
+        paths.append([symbols or [terminal_symbol] for symbols in (*inserted, deleted)])
+    return paths
+
+
+def _distances(xs: Sequence[Sequence[int]], ys: Sequence[Sequence[int]]) -> numpy.ndarray:
+    """Return the numbers of insertions and deletions between all beginnings of each pair (B x X + 1 x Y + 1)."""
+    first, second = _padded(xs, -1), _padded(ys, -2)
+    pairs, rows = first.shape
+    columns = numpy.arange(second.shape[1] + 1)
+    table = numpy.zeros((pairs, rows + 1, len(columns)), numpy.int64)
+    table[:, 0] = columns
+    for row in range(1, rows + 1):
+        above = table[:, row - 1]
+        best = above + 1  # deleted
+        differs = first[:, row - 1, None] != second
+        best[:, 1:] = numpy.minimum(best[:, 1:], above[:, :-1] + 2 * differs)  # kept, or replaced
+        # Inserted: from the best column to the left, one more for each step.
+        table[:, row] = numpy.minimum.accumulate(best - columns, axis=1) + columns
+    return table
+
+
+def _padded(sequences: Sequence[Sequence[int]], fill: int) -> numpy.ndarray:
+    """Return sequences as the rows of an array, filled up at their ends."""
+    longest = max(map(len, sequences), default=0)
+    array = numpy.full((len(sequences), longest), fill, numpy.int64)
+    for row, sequence in enumerate(sequences):
+        array[row, : len(sequence)] = sequence
+    return array
+
+
+def _path(table: list[list[int]], length: int, second: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+    """Return what is inserted before each of ``length`` tokens and after the last, and which of them are deleted."""
+    inserted: list[list[int]] = [[] for _ in range(length + 1)]
+    deleted = [0] * length
+    row, column = length, len(second)
+    while row or column:
+        distance = table[row][column]
+        if column and table[row][column - 1] < distance:
+            column -= 1
+            inserted[row].insert(0, second[column])
+        elif row and table[row - 1][column] < distance:
+            row -= 1
+            deleted[row] = 1
+        else:
+            row, column = row - 1, column - 1
+    return inserted, deleted

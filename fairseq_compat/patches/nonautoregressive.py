@@ -1,0 +1,42 @@
+"""Patches of models that refine whole translations: the Levenshtein Transformer and its kind."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+from fairseq_compat.patching import Overlay, patch, replaces
+
+
+@patch("fairseq.models.nat.levenshtein_utils", "fairseq.models.nat.insertion_transformer")
+def edit_paths(module: Any) -> None:
+    """Levenshtein and insertion Transformers stop in their first update: ``cannot import name 'libnat'``.
+
+    fairseq's source distribution lacks the extension. Here :mod:`fairseq_compat.edit_paths` computes the same where
+    none is installed.
+    """
+    import fairseq
+
+    if importlib.util.find_spec("fairseq.libnat") is not None:
+        return
+    from fairseq_compat import edit_paths as libnat
+
+    fairseq.libnat = libnat
+    if hasattr(module, "load_libnat"):  # which would print at each call that there is none for GPUs
+        module.load_libnat = lambda: (libnat, False)
+
+
+@patch("fairseq.modules.dynamic_crf_layer")
+def conditional_random_fields(module: Any) -> None:
+    """``nacrf_transformer`` stops in its first update, as NumPy has no ``np.float`` any more.
+
+    It does as well where ``--crf-beam-approx``, 64 by default, is more than the dictionary has entries: all of them are
+    taken then.
+    """
+    module.np = Overlay(module.np, float=float)
+
+    @replaces(module.DynamicCRF, "__init__")
+    def __init__(  # noqa: N807
+        original: Any, self: Any, num_embedding: int, low_rank: int = 32, beam_size: int = 64
+    ) -> None:
+        original(self, num_embedding, low_rank, min(beam_size, num_embedding))

@@ -1,0 +1,192 @@
+"""What generation takes and writes: options, shards, unknown words and results of fairseq's commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+from training_states import hypotheses
+
+RunCommand = Callable[..., CompletedProcess[str]]
+
+UNKNOWN = ("--unkpen", -100, "--max-len-b", 4, "--beam", 2)
+
+
+@pytest.fixture(scope="module")
+def options(copy_reverse_data: Path, trained: Callable[[str], Path]) -> list[object]:
+    """Data and model of a command that translates."""
+    return [copy_reverse_data, "--path", trained("transformer"), "--cpu"]
+
+
+@pytest.fixture(scope="module")
+def generate(options: list[object]) -> list[object]:
+    return ["fairseq-generate", *options, "--beam", 3, "--max-len-b", 12]
+
+
+@pytest.fixture(scope="module")
+def generated(run_command: RunCommand, generate: list[object]) -> str:
+    return run_command(*generate).stdout
+
+
+# fairseq-generate.
+
+
+def test_shards_are_the_whole(run_command: RunCommand, generate: list[object], generated: str) -> None:
+    first, second = (
+        hypotheses(run_command(*generate, "--num-shards", 2, "--shard-id", shard).stdout) for shard in range(2)
+    )
+    assert min(len(first), len(second)) > 10  # all 40 fit into one batch
+    assert len(first) + len(second) == 40
+    assert first | second == hypotheses(generated)
+
+
+def test_a_shard_without_sentences(run_command: RunCommand, generate: list[object]) -> None:
+    result = run_command(*generate, "--num-shards", 41, "--shard-id", 40)
+    assert hypotheses(result.stdout) == {}
+
+
+def test_sacrebleu_is_that_of_the_command(
+    run_command: RunCommand, generate: list[object], generated: str, tmp_path: Path
+) -> None:
+    for kind, name in (("T", "reference"), ("D", "hypothesis")):
+        texts = re.findall(rf"^{kind}-(\d+)\t(?:\S+\t)?(.*)$", generated, re.MULTILINE)
+        lines = [f"{text}\n" for _, text in sorted(texts, key=lambda pair: int(pair[0]))]
+        (tmp_path / name).write_text("".join(lines))
+    scored = ["fairseq-score", "--sys", tmp_path / "hypothesis", "--ref", tmp_path / "reference"]
+    of_words = run_command(*generate, "--sacrebleu").stdout.splitlines()[-1].partition(": ")[2]
+    assert of_words.startswith("BLEU = ")
+    assert of_words in run_command(*scored, "--sacrebleu").stdout
+    assert generated.splitlines()[-1].partition(": ")[2] in run_command(*scored).stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--constraints", "--replace-unk", "--shard-id 1", "--print-step", "--retain-iter-history", "--temperature 0",
+        "--min-len 99", "--min-len 99 --max-len-a 0.1", "--post-process words", "--model-overrides {", "--nbest 4",
+    ],
+)  # fmt: skip
+def test_what_has_no_effect_is_refused(words: str, refusal: Callable[..., str], generate: list[object]) -> None:
+    assert words.split()[0] in refusal(*generate, *words.split())
+
+
+def test_results_stay_until_there_are_new_ones(
+    run_command: RunCommand, refusal: Callable[..., str], generate: list[object], generated: str, tmp_path: Path
+) -> None:
+    target, results = tmp_path / "target", tmp_path / "results" / "generate-test.txt"
+    results.parent.mkdir()
+    target.write_text("mine")
+    results.symlink_to(target)
+    refusal(*generate, "--results-path", results.parent, "--max-source-positions", 3)
+    assert results.read_text() == "mine"
+    run_command(*generate, "--results-path", results.parent)
+    assert target.read_text() == "mine"
+    assert not results.is_symlink()
+    assert hypotheses(results.read_text()) == hypotheses(generated)
+    assert list(results.parent.iterdir()) == [results]
+
+
+# fairseq-interactive.
+
+
+def test_alignments_are_those_of_generate(run_command: RunCommand, generate: list[object], generated: str) -> None:
+    source = re.search(r"^S-0\t(.*)$", generated, re.MULTILINE)
+    assert source is not None
+    shown = [*generate[1:], "--print-alignment", "soft"]
+    (expected,) = re.findall(r"^A-0\t(.*)$", run_command("fairseq-generate", *shown).stdout, re.MULTILINE)
+    assert len(expected.split()[0].split(",")) == len(source[1].split()) + 1
+    result = run_command("fairseq-interactive", *shown, stdin=f"{source[1]}\n")
+    assert f"A-0\t{expected}\n" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--replace-unk", "new"),
+        ("--print-alignment --replace-unk table", "NEW"),
+        ("--print-alignment soft --post-process subword_nmt --replace-unk table", "NEW"),
+    ],
+)
+def test_unknown_words_are_replaced(
+    words: str, expected: str, run_command: RunCommand, options: list[object], tmp_path: Path
+) -> None:
+    (tmp_path / "table").write_text("new NEW\n")
+    given = ["fairseq-interactive", *options, *UNKNOWN, *words.split()]
+    lines = hypotheses(run_command(*given, stdin="new\n\nnew new\n", cwd=tmp_path).stdout)
+    assert lines[1] == ""
+    assert {*lines[0].split(), *lines[2].split()} == {expected}
+
+
+@pytest.mark.parametrize("words", ["--results-path results", "--prefix-size 1", "--num-shards 2", "--batch-size 2"])
+def test_what_interactive_ignores_is_refused(words: str, refusal: Callable[..., str], options: list[object]) -> None:
+    assert words in refusal("fairseq-interactive", *options, *words.split())
+
+
+# fairseq-score.
+
+
+def test_scores_of_lines(run_command: RunCommand, refusal: Callable[..., str], tmp_path: Path) -> None:
+    hypothesis, reference = tmp_path / "hypothesis", tmp_path / "reference"
+    hypothesis.write_text("a b c d\re f\nx\n")
+    reference.write_text("A b c d\re f\nx\n")
+    given = ["fairseq-score", "--sys", hypothesis, "--ref", reference]
+    assert "BLEU4 = 100.00" in run_command(*given, "--ignore-case").stdout
+    assert "BLEU = 100.00" in run_command(*given, "--ignore-case", "--sacrebleu").stdout
+    each = run_command(*given, "--sentence-bleu", "--order", 1).stdout.splitlines()[1:]
+    assert [line.split(",")[0] for line in each] == ["0 BLEU1 = 83.33", "1 BLEU1 = 100.00"]
+    hypothesis.write_text("x\n")
+    assert "1 lines" in refusal(*given)
+
+
+# Models that refine whole translations, and language models.
+
+
+@pytest.mark.parametrize("arch", ["levenshtein_transformer", "nacrf_transformer"])
+def test_models_that_refine_are_trained_and_translate(
+    arch: str, run_command: RunCommand, refusal: Callable[..., str], copy_reverse_data: Path,
+    tiny_model_options: Callable[[str], list[str]], tmp_path: Path,
+) -> None:  # fmt: skip
+    noise = {"levenshtein_transformer": "random_delete", "nacrf_transformer": "full_mask"}[arch]
+    run_command(
+        "fairseq-train", copy_reverse_data, *tiny_model_options(arch), "--task", "translation_lev", "--criterion",
+        "nat_loss", "--noise", noise, "--share-all-embeddings", "--optimizer", "adam", "--lr", 0.01, "--batch-size", 32,
+        "--cpu", "--max-update", 8, "--save-dir", tmp_path, "--no-epoch-checkpoints",
+    )  # fmt: skip
+    path = tmp_path / "checkpoint_last.pt"
+    generated = run_command(
+        "fairseq-generate", copy_reverse_data, "--task", "translation_lev", "--path", path, "--cpu", "--print-step",
+        "--retain-iter-history",
+    ).stdout  # fmt: skip
+    expected = hypotheses(generated)
+    assert len(expected) == len(re.findall(r"^I-\d+\t\d+$", generated, re.MULTILINE)) == 40
+    assert re.search(r"^E-0_1\t", generated, re.MULTILINE)
+    sources = dict(re.findall(r"^S-(\d+)\t(.*)$", generated, re.MULTILINE))
+    text = "".join(f"{sources[str(number)]}\n" for number in range(40))
+    translate = ["fairseq-depthwise", "translate", path, "--tokenized", "--cpu"]
+    assert run_command(*translate, stdin=text).stdout.splitlines() == [expected[number] for number in range(40)]
+    for option in ("--sampling", "--constraints", "--print-alignment"):
+        assert option in refusal(*translate, option, stdin=text)
+
+
+def test_a_context_leaves_tokens_to_evaluate(
+    run_command: RunCommand, refusal: Callable[..., str], copy_reverse_text: Path, tmp_path: Path
+) -> None:
+    data, text = tmp_path / "data-bin", copy_reverse_text / "valid.tgt"
+    run_command("fairseq-preprocess", "--only-source", "--trainpref", text, "--testpref", text, "--destdir", data)
+    run_command(
+        "fairseq-train", data, "--task", "language_modeling", "--arch", "transformer_lm", "--decoder-layers", 1,
+        "--decoder-embed-dim", 16, "--decoder-ffn-embed-dim", 16, "--decoder-attention-heads", 2, "--cpu",
+        "--optimizer", "adam", "--lr", 0.005, "--tokens-per-sample", 32, "--max-tokens", 512, "--max-update", 2,
+        "--valid-subset", "test", "--disable-validation", "--save-dir", tmp_path, "--no-epoch-checkpoints",
+    )  # fmt: skip
+    evaluate = ["fairseq-eval-lm", data, "--path", tmp_path / "checkpoint_last.pt", "--cpu", "--tokens-per-sample", 32]
+    assert "--context-window 32" in refusal(*evaluate, "--context-window", 32)
+    assert "--num-shards" in refusal(*evaluate, "--context-window", 8, "--num-shards", 2)
+    losses = set()
+    for workers in (0, 3):
+        result = run_command(*evaluate, "--context-window", 8, "--batch-size", 1, "--num-workers", workers)
+        losses |= set(re.findall(r"Loss \(base 2\): ([\d.]+)", result.stdout + result.stderr))
+    assert len(losses) == 1
