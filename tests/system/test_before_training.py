@@ -1,0 +1,74 @@
+"""What fails at the first validation or save is found out before the first update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+import torch
+
+RunCommand = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture
+def training(copy_reverse_data: Path, tiny_model_options: Callable[[str], list[str]]) -> list[object]:
+    return [
+        "fairseq-train", copy_reverse_data, *tiny_model_options("transformer"), "--cpu", "--optimizer", "adam", "--lr",
+        0.005, "--batch-size", 64, "--max-epoch", 1, "--no-epoch-checkpoints", "--log-interval", 1,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--best-checkpoint-metric bleu --maximize-best-checkpoint-metric",
+        "--eval-bleu --eval-bleu-args {beam:5}",
+        '--eval-bleu --eval-bleu-args {"min_len":30,"max_len_a":0.1,"max_len_b":9}',
+        "--eval-bleu --eval-bleu-detok mosess",
+        "--eval-bleu --eval-bleu-detok-args [",
+        "--eval-bleu --eval-bleu-remove-bpe words",
+        "--max-source-positions 5",
+        "--max-tokens-valid 5",
+    ],
+)
+def test_refused_before_the_first_update(
+    words: str, run_command: RunCommand, refusal: Callable[..., str], training: list[object], tmp_path: Path
+) -> None:
+    named = {
+        "--best-checkpoint-metric": "--best-checkpoint-metric bleu",
+        "--max-source-positions": "--skip-invalid-size-inputs-valid-test",
+        "--max-tokens-valid": "--max-tokens",
+    }
+    first, *others = [word for word in words.split() if word.startswith("--")]
+    sentence = refusal(*training, *words.split(), "--save-dir", tmp_path / "run")
+    assert named.get(first, others[0] if others else first) in sentence
+    assert not list((tmp_path / "run").glob("*.pt"))
+
+
+def test_a_model_that_translates_into_nothing_has_a_bleu_of_0(
+    run_command: RunCommand, training: list[object], tmp_path: Path
+) -> None:
+    result = run_command(
+        *training, "--save-dir", tmp_path, "--eval-bleu", "--eval-bleu-args", '{"max_len_b": 0, "min_len": 0}',
+        "--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric",
+    )  # fmt: skip
+    assert "| bleu 0 |" in result.stdout + result.stderr
+    assert (tmp_path / "checkpoint_best.pt").is_file()
+
+
+def test_a_trial_changes_nothing_of_what_is_trained(
+    run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: Callable[[str], list[str]], tmp_path: Path
+) -> None:
+    training = [
+        "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options("depthwise_lstm_transformer"), "--cpu",
+        "--optimizer", "adam", "--lr", 0.005, "--batch-size", 64, "--max-epoch", 1, "--dropout", 0.3,
+    ]  # fmt: skip
+    sampled = '{"beam": 2, "sampling": true, "max_len_b": 5}'
+    run_command(*training, "--eval-bleu", "--eval-bleu-args", sampled, "--save-dir", tmp_path / "tried")
+    run_command(*training, "--disable-validation", "--save-dir", tmp_path / "untried")
+    tried, untried = (
+        torch.load(tmp_path / name / "checkpoint_last.pt", weights_only=False)["model"] for name in ("tried", "untried")
+    )
+    assert all(torch.equal(tried[name], untried[name]) for name in untried)
