@@ -19,12 +19,21 @@ from fairseq_depthwise.checkpoints.sizes import StateDict, depths_in, first_of_e
 def saved_checkpoints(folder: str) -> list[str]:
     """Return the checkpoints of a training folder, oldest first.
 
-    Those of epochs (``checkpoint3.pt``) and of updates (``checkpoint_3_1500.pt``) are one sequence.
+    Those of epochs (``checkpoint3.pt``) and of updates (``checkpoint_3_1500.pt``) are one sequence. Where an epoch
+    ended with an update that was saved too, only the former is in it.
     """
     pattern = re.compile(r"checkpoint(?:(\d+)|_(\d+)_(\d+))\.pt")
-    found = [match for name in os.listdir(folder) if (match := pattern.fullmatch(name))]
-    found.sort(key=lambda match: (int(match[1] or match[2]), float(match[3] or "inf"), match[0]))
-    return [os.path.join(folder, match[0]) for match in found]
+    matches = [match for name in os.listdir(folder) if (match := pattern.fullmatch(name))]
+    matches.sort(key=lambda match: (int(match[1] or match[2]), float(match[3] or "inf"), match[0]))
+    sequence: list[re.Match[str]] = []
+    for match in matches:
+        before = sequence[-1] if sequence else None
+        if match[1] and before is not None and before[2] == match[1]:
+            end = checkpoints.updates_in(checkpoints.load_checkpoint(os.path.join(folder, match[0]), mapped=True))
+            if end == int(before[3]):
+                sequence.pop()
+        sequence.append(match)
+    return [os.path.join(folder, match[0]) for match in sequence]
 
 
 def last_checkpoints(folder: str, count: int) -> list[str]:
@@ -34,10 +43,24 @@ def last_checkpoints(folder: str, count: int) -> list[str]:
     return saved[-count:]
 
 
-def best_checkpoints(folder: str, count: int) -> list[str]:
-    """Return the ``count`` best checkpoints that ``--keep-best-checkpoints`` left in a folder, best first."""
+def best_checkpoints(folder: str, count: int, metric: str | None = None) -> list[str]:
+    """Return the ``count`` best checkpoints that ``--keep-best-checkpoints`` left in a folder, best first.
+
+    Raises:
+        UserError: there are fewer, or they were kept by several metrics and ``metric`` names none of them.
+    """
     pattern = re.compile(r"checkpoint\.best_(.+)_(-?\d+\.?\d*)\.pt")
-    scored = sorted((float(match[2]), name) for name in os.listdir(folder) if (match := pattern.fullmatch(name)))
+    by_metric: dict[str, list[tuple[float, str]]] = {}
+    for name in os.listdir(folder):
+        match = pattern.fullmatch(name)
+        if match is not None:
+            by_metric.setdefault(match[1], []).append((float(match[2]), name))
+    if metric is None and len(by_metric) > 1:
+        raise UserError(f"{folder} has best checkpoints by {' and '.join(sorted(by_metric))}; choose one with --metric")
+    if metric is not None and metric not in by_metric:
+        known = " and ".join(sorted(by_metric)) or "nothing"
+        raise UserError(f"--metric {metric}: the best checkpoints of {folder} are by {known}")
+    scored = sorted(by_metric[metric] if metric is not None else next(iter(by_metric.values()), []))
     _require(len(scored), count, folder, "checkpoints kept by --keep-best-checkpoints of fairseq-train", "--best")
     first = checkpoints.load_checkpoint(os.path.join(folder, scored[0][1]))
     if checkpoints.options_in(first, "checkpoint").get("maximize_best_checkpoint_metric"):  # larger is better

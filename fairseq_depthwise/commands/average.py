@@ -25,6 +25,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--best", type=positive_int, metavar="N", help="the N best that --keep-best-checkpoints of fairseq-train kept"
     )
+    parser.add_argument("--metric", metavar="M", help="with --best: by which metric, if there are several")
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
     add_json(parser)
 
@@ -38,11 +39,15 @@ def run(options: argparse.Namespace) -> None:
     for path in paths:
         if os.path.basename(path) == WEIGHTS or os.path.isfile(os.path.join(path, WEIGHTS)):
             raise UserError(f"{path} was exported; average the checkpoints, and export their mean")
+    if options.metric and not options.best:
+        raise UserError(f"--metric {options.metric} chooses among the best checkpoints of a folder; add --best N")
     if options.last or options.best:
         if len(paths) != 1 or not os.path.isdir(paths[0]):
             raise UserError(f"--last and --best take one folder of checkpoints, and {' '.join(paths)} is not one")
-        choose = averaging.last_checkpoints if options.last else averaging.best_checkpoints
-        paths = choose(paths[0], options.last or options.best)
+        if options.last:
+            paths = averaging.last_checkpoints(paths[0], options.last)
+        else:
+            paths = averaging.best_checkpoints(paths[0], options.best, options.metric)
     elif folder := next(filter(os.path.isdir, paths), None):
         raise UserError(f"{folder} is a folder; add --last N or --best N, or name the checkpoints")
     output_file("--output", output, force=True, inputs=map(str, paths))

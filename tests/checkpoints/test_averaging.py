@@ -165,6 +165,9 @@ def test_last_are_the_newest_in_the_order_of_training(tmp_path: Path) -> None:
     others = ["checkpoint_last.pt", "checkpoint_best.pt", "checkpoint.best_loss_2.500.pt", "checkpoint12.pt.7.tmp"]
     for name in [*sorted(newest_first), *others, "average.pt", "checkpoint_12.pt", "xcheckpoint13.pt"]:
         (tmp_path / name).touch()
+    for epoch, updates in ((10, 5100), (9, 960), (2, 1000)):
+        save(tmp_path, f"checkpoint{epoch}.pt", {}, optimizer_history=[{"num_updates": updates}])
+    newest_first.remove("checkpoint_2_1000.pt")  # which is the one of the epoch's end
     for count in range(1, len(newest_first) + 1):
         expected = [str(tmp_path / name) for name in reversed(newest_first[:count])]
         assert averaging.last_checkpoints(str(tmp_path), count) == expected
@@ -178,3 +181,17 @@ def test_best_follow_the_direction_of_the_metric(maximize: bool, expected: list[
     save(tmp_path, "checkpoint_best.pt", {"weight": torch.ones(1)})
     best = averaging.best_checkpoints(str(tmp_path), 3)
     assert best == [str(tmp_path / f"checkpoint.best_my_metric_{score:.3f}0.pt") for score in expected]
+
+
+def test_best_are_by_one_metric(tmp_path: Path) -> None:
+    for name in ("loss_2.1000", "loss_2.2000", "bleu_29.0000", "bleu_30.0000"):
+        save(tmp_path, f"checkpoint.best_{name}.pt", {"weight": torch.ones(1)}, maximize=name.startswith("bleu"))
+    best = averaging.best_checkpoints(str(tmp_path), 2, "bleu")
+    assert best == [str(tmp_path / f"checkpoint.best_bleu_{score}.0000.pt") for score in (30, 29)]
+    for count, metric, said in (
+        (2, None, "bleu and loss.*--metric"),
+        (1, "ter", "--metric ter"),
+        (3, "loss", "holds 2"),
+    ):
+        with pytest.raises(UserError, match=said):
+            averaging.best_checkpoints(str(tmp_path), count, metric)
