@@ -13,6 +13,7 @@ from fairseq_compat.patches import (  # noqa: F401, I001  # importing registers 
     texts,
     dictionaries,
     data,
+    epochs,
     checkpoints,
     generation,
     nonautoregressive,

@@ -1,4 +1,4 @@
-"""Patches of data: data files, languages, and the place in an epoch."""
+"""Patches of data: data files and languages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from fairseq_compat.errors import UserError
 from fairseq_compat.files import require_file
 from fairseq_compat.patching import Overlay, patch, replaces
 from fairseq_compat.text import TextFile
-
-#: Of an iterator's state: how many batches all processes took in the epoch.
-BATCHES = "batches_in_epoch"
 
 
 @patch("fairseq.data.indexed_dataset")
@@ -82,30 +79,6 @@ def numpy_aliases(module: Any) -> None:
         return numpy.percentile(values, percents, method=interpolation, **options)
 
     module.np = Overlay(numpy, compat=SimpleNamespace(long=int), percentile=percentile)
-
-
-@patch("fairseq.data.iterators")
-def position_for_any_processes(module: Any) -> None:
-    """A run that goes on with another number of processes repeats or leaves out a part of the epoch, or is refused.
-
-    A checkpoint has the batches that each process took; with twice as many processes that is twice as many batches.
-    Here it also has those of all processes, and a run takes its share of them.
-    """
-    # Of how many batches of all processes one takes how many, in an epoch.
-    module.EpochBatchIterator.shares = lambda self, epoch: (self.num_shards, 1)
-
-    @replaces(module.EpochBatchIterator, "state_dict")
-    def state_dict(original: Any, self: Any) -> dict[str, Any]:
-        state: dict[str, Any] = original(self)
-        batches, own = self.shares(state["epoch"])
-        return {**state, BATCHES: state["iterations_in_epoch"] // own * batches}
-
-    @replaces(module.EpochBatchIterator, "load_state_dict")
-    def load_state_dict(original: Any, self: Any, state_dict: dict[str, Any]) -> None:
-        if (taken := state_dict.get(BATCHES)) is not None:
-            batches, own = self.shares(state_dict["epoch"])
-            state_dict = {**state_dict, "iterations_in_epoch": taken // batches * own}
-        original(self, state_dict)
 
 
 @patch("fairseq.tasks", function="setup_task")

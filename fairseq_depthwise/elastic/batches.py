@@ -78,6 +78,14 @@ class SharedUpdates(iterators.EpochBatchIterator):
         parts = (batches[first : first + size][process::processes] for first in range(0, len(batches), size))
         return [batch for part in parts for batch in part or [[]]]
 
+    def whole_order(self, epoch: int, shuffle: bool) -> list[Any]:
+        """Return the batches of all processes in order, which is the same for any number of processes."""
+        processes = self.num_shards
+        self.num_shards = 1
+        order: list[Any] = super().whole_order(epoch, shuffle)
+        self.num_shards = processes
+        return order
+
     def shares(self, epoch: int) -> tuple[int, int]:
         """Return the batches of an update of an epoch, and how many of them this process takes.
 
