@@ -22,10 +22,10 @@ LOCK, PATIENCE = ".training.lock", 10.0
 
 @patch("fairseq_cli.train", function="main")
 def one_training_per_folder(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
-    """Two trainings in one ``--save-dir`` overwrite each other's checkpoints; with ``python -O`` one loses its own.
+    """Two trainings in one ``--save-dir`` overwrite each other's checkpoints; with ``python -O`` none is checked.
 
     Here the first process of a training locks its folder before anything is written, and a second one is refused, as is
-    ``-O``: fairseq copies the first file of a save to ``checkpoint_last.pt`` within an assertion.
+    ``-O``: what fairseq checks, it checks within assertions.
     """
     import torch
     from fairseq.distributed.utils import is_master
@@ -38,7 +38,7 @@ def one_training_per_folder(original: Any, cfg: Any, *args: Any, **kwargs: Any) 
     if cfg.checkpoint.no_save or not is_master(cfg.distributed_training):
         return original(cfg, *args, **kwargs)
     if not __debug__:
-        raise UserError("fairseq saves within assertions, which -O and PYTHONOPTIMIZE leave out; train without")
+        raise UserError("fairseq checks within assertions, which -O and PYTHONOPTIMIZE leave out; train without")
     with ExitStack() as stack:
         _lock(cfg.checkpoint.save_dir, stack)
         return original(cfg, *args, **kwargs)
@@ -103,8 +103,9 @@ def patience(module: Any) -> None:
     @replaces(module.Trainer, "state_dict")
     def state_dict(original: Any, self: Any) -> dict[str, Any]:
         state: dict[str, Any] = original(self)
-        if counts := _counts():
-            state["extra_state"]["patience"] = dict(counts)
+        counts = {name: value for name, value in _counts().items() if name in ("best", "num_runs")}
+        if counts:
+            state["extra_state"]["patience"] = counts
         return state
 
     @replaces(module.Trainer, "load_checkpoint")

@@ -1,0 +1,166 @@
+"""Patches of saving: after which updates a training validates and saves, and which checkpoints it keeps."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+import time
+from types import SimpleNamespace
+from typing import Any
+
+from fairseq_compat.patching import patch, replaces
+
+logger = logging.getLogger("fairseq.checkpoint_utils")  # whose lines these are
+
+#: Of a checkpoint's ``extra_state``: the score that an epoch ended with; None where none was due.
+SCORE_OF_EPOCH = "score_of_epoch"
+
+#: Whether the validation that is under way, or was the last, is due by the options, and not just because the run stops.
+_validation = SimpleNamespace(is_due=True)
+
+
+@patch("fairseq_cli.train")
+def validations_and_saves(module: Any) -> None:
+    """A stopped run validates once more, which counts for ``--patience``; some multiples of an interval are not saved.
+
+    These are the updates before ``--validate-after-updates``, which ``--save-interval-updates`` says nothing about. A
+    validation that is due only because a run stops within its epoch is not counted here, so that the resumed run ends
+    where an uninterrupted one does.
+    """
+
+    @replaces(module, "validate_and_save")
+    def validate_and_save(
+        original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any, valid_subsets: Any, end_of_epoch: bool
+    ) -> Any:
+        updates, epoch = trainer.get_num_updates(), epoch_itr.epoch
+        saves = is_multiple(updates, cfg.checkpoint.save_interval_updates)
+        ends = end_of_epoch and is_multiple(epoch, cfg.dataset.validate_interval)
+        within = is_multiple(updates, cfg.dataset.validate_interval_updates) or (saves and not end_of_epoch)
+        _validation.is_due = ends or within
+        losses, should_stop = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+        is_saved = should_stop or (end_of_epoch and is_multiple(epoch, cfg.checkpoint.save_interval))
+        if saves and not is_saved and updates < cfg.dataset.validate_after_updates:
+            module.checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+        return losses, should_stop
+
+    @replaces(module, "should_stop_early")
+    def should_stop_early(original: Any, cfg: Any, valid_loss: float | None) -> bool:
+        return _validation.is_due and original(cfg, valid_loss)
+
+
+def is_multiple(number: int, interval: int) -> bool:
+    """Return whether something that is done at every ``interval``, above 0, is due at a number above 0."""
+    return interval > 0 and number > 0 and number % interval == 0
+
+
+@patch("fairseq.checkpoint_utils", function="save_checkpoint")
+def checkpoints_asked_for(original: Any, cfg: Any, trainer: Any, epoch_itr: Any, val_loss: float | None) -> None:
+    """``--keep-best-checkpoints N`` keeps fewer than N, and ``--save-interval-updates`` leaves out ends of epochs.
+
+    A model is kept only if it is better than the worst that is kept, even while there are fewer than N; of equal ones
+    some have the same name, and scores below 0 are not read back. A validation that gives no number makes all later
+    ones no better. Here N is kept, every multiple of the interval is saved, and a model without a score is never best.
+    """
+    from fairseq import checkpoint_utils
+
+    if trainer.data_parallel_rank == 0:
+        os.makedirs(cfg.save_dir, exist_ok=True)
+    score = val_loss if val_loss is not None and math.isfinite(val_loss) else None
+    # fairseq keeps the best score as an attribute of its function, and reads it in several places.
+    best = getattr(checkpoint_utils.save_checkpoint, "best", None)
+    is_best = score is not None and (best is None or _is_as_good(score, best, cfg))
+    if is_best:
+        checkpoint_utils.save_checkpoint.best = score
+    if cfg.no_save:
+        return
+    trainer.consolidate_optimizer()
+    if not trainer.should_save_checkpoint_on_current_rank:
+        if trainer.always_call_state_dict_during_save_checkpoint:
+            trainer.state_dict()
+        return
+
+    started = time.perf_counter()
+    epoch, updates, suffix = epoch_itr.epoch, trainer.get_num_updates(), trainer.checkpoint_suffix
+    logger.info("Preparing to save checkpoint for epoch %d @ %d updates", epoch, updates)
+    names = []
+    if epoch_itr.end_of_epoch() and not cfg.no_epoch_checkpoints and is_multiple(epoch, cfg.save_interval):
+        names.append(f"checkpoint{epoch}")
+    if is_multiple(updates, cfg.save_interval_updates):
+        names.append(f"checkpoint_{epoch}_{updates}")
+    if is_best:
+        names.append("checkpoint_best")
+    if score is not None and _is_among_best(score, cfg, suffix):
+        # Models of equal scores have the numbers of their updates behind them.
+        names.append(f"checkpoint.best_{cfg.best_checkpoint_metric}_{score:.3f}{updates}")
+    if not cfg.no_last_checkpoints:
+        names.append("checkpoint_last")
+    if not names:
+        return
+
+    extra_state = {"train_iterator": epoch_itr.state_dict(), "val_loss": val_loss}
+    extra_state[SCORE_OF_EPOCH] = val_loss if _validation.is_due else None
+    if hasattr(checkpoint_utils.save_checkpoint, "best"):
+        extra_state["best"] = checkpoint_utils.save_checkpoint.best
+    first, *others = [os.path.join(cfg.save_dir, f"{name}{suffix}.pt") for name in names]
+    trainer.save_checkpoint(first, extra_state)
+    for path in others:
+        checkpoint_utils.PathManager.copy(first, path, overwrite=True)
+    logger.info(
+        "Saved checkpoint %s (epoch %d @ %d updates, score %s) (writing took %s seconds)",
+        first, epoch, updates, val_loss, time.perf_counter() - started,
+    )  # fmt: skip
+    _remove_old(cfg, suffix)
+
+
+def _is_as_good(score: float, other: float, cfg: Any) -> bool:
+    return score >= other if cfg.maximize_best_checkpoint_metric else score <= other
+
+
+def _is_among_best(score: float, cfg: Any, suffix: str) -> bool:
+    """Return whether a model of this score is to be kept as one of the best, compared as the names have scores."""
+    if cfg.keep_best_checkpoints <= 0:
+        return False
+    best = _best_first(cfg, suffix)
+    if len(best) < cfg.keep_best_checkpoints:
+        return True
+    worst, _, _ = best[cfg.keep_best_checkpoints - 1]
+    return _is_as_good(float(f"{score:.3f}"), worst, cfg)
+
+
+def _best_first(cfg: Any, suffix: str) -> list[tuple[float, int, str]]:
+    """Return score, number and path of all models kept as best by the metric; of equal scores the newest is first."""
+    metric = re.escape(cfg.best_checkpoint_metric)
+    kept = _matching(cfg.save_dir, rf"checkpoint\.best_{metric}_(-?\d+\.\d{{3}})(\d*){re.escape(suffix)}\.pt")
+    scored = [(float(match[1]), int(match[2] or 0), path) for match, path in kept]
+    sign = -1 if cfg.maximize_best_checkpoint_metric else 1
+    return sorted(scored, key=lambda model: (sign * model[0], -model[1]))
+
+
+def _remove_old(cfg: Any, suffix: str) -> None:
+    """Remove checkpoints beyond the numbers that are to be kept."""
+    end = rf"{re.escape(suffix)}\.pt"
+    outdated = []
+    if cfg.keep_interval_updates > 0:
+        saved = _newest_first(cfg.save_dir, rf"checkpoint_\d+_(\d+){end}")
+        pattern = cfg.keep_interval_updates_pattern
+        removable = [path for updates, path in saved if pattern == -1 or updates % pattern != 0]
+        outdated += removable[cfg.keep_interval_updates :]
+    if cfg.keep_last_epochs > 0:
+        epochs = _newest_first(cfg.save_dir, rf"checkpoint(\d+){end}")
+        outdated += [path for _, path in epochs[cfg.keep_last_epochs :]]
+    if cfg.keep_best_checkpoints > 0:
+        outdated += [path for _, _, path in _best_first(cfg, suffix)[cfg.keep_best_checkpoints :]]
+    for path in outdated:
+        os.remove(path)
+
+
+def _newest_first(folder: str, pattern: str) -> list[tuple[int, str]]:
+    return sorted(((int(match[1]), path) for match, path in _matching(folder, pattern)), reverse=True)
+
+
+def _matching(folder: str, pattern: str) -> list[tuple[re.Match[str], str]]:
+    """Return the matches of a pattern among the names in a folder, and their paths."""
+    matches = [re.fullmatch(pattern, name) for name in os.listdir(folder)]
+    return [(match, os.path.join(folder, match[0])) for match in matches if match is not None]
