@@ -15,6 +15,7 @@ from fairseq_compat.patches import (  # noqa: F401, I001  # importing registers 
     data,
     epochs,
     checkpoints,
+    resuming,
     saving,
     generation,
     nonautoregressive,

@@ -12,6 +12,7 @@ import torch
 
 from fairseq_compat import belonging, checkpoints, files, versions
 from fairseq_compat.errors import UserError
+from fairseq_compat.patches.resuming import require_same_training
 from fairseq_compat.patching import Overlay, as_configuration, patch, replaces
 from fairseq_compat.recorded_files import recorded_file
 
@@ -268,8 +269,9 @@ def recorded_belonging(module: Any) -> None:
 
     @replaces(module.Trainer, "load_checkpoint")
     def load_checkpoint(
-        original: Any, self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **given: Any
-    ) -> Any:
+        original: Any, self: Any, filename: str, reset_optimizer: bool = False, reset_lr_scheduler: bool = False,
+        *args: Any, **given: Any,
+    ) -> Any:  # fmt: skip
         self.belongs_to = belonging.of_training(self.task, self.cfg)
         if self.is_data_parallel_master and os.path.isfile(filename):
             state = checkpoints.load_checkpoint(filename, mapped=True)
@@ -279,7 +281,9 @@ def recorded_belonging(module: Any) -> None:
             _require_same_kinds(state, filename, self.get_model())
             recorded = belonging.recorded_in(state)
             self.belongs_to = belonging.require_resumable(filename, recorded, self.task, self.cfg, is_new=is_new)
-        return original(self, filename, reset_optimizer, *args, **given)
+            if not reset_optimizer:
+                require_same_training(state, filename, self, reset_lr_scheduler=reset_lr_scheduler)
+        return original(self, filename, reset_optimizer, reset_lr_scheduler, *args, **given)
 
     @replaces(module.Trainer, "state_dict")
     def state_dict(original: Any, self: Any) -> dict[str, Any]:

@@ -39,6 +39,9 @@ class InverseSqrtRestartSchedule(FairseqLRScheduler):
     options, so a run resumed with others follows these.
     """
 
+    #: Other schedulers whose trainings this one goes on with.
+    continues = ("inverse_sqrt",)
+
     def __init__(self, cfg: Any, optimizer: Any) -> None:
         super().__init__(cfg, optimizer)
         rates = list(cfg.lr)
