@@ -106,7 +106,7 @@ def assert_stopped_is_never_stopped(
 ) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     for option, number in [*stops, ("--max-epoch", 3)]:
-        train(folder, *options.split(), option, number)
+        train(folder, *options.split(), "--max-epoch", 3, option, number)
     whole = never_stopped(options)
     assert_same_state(whole, folder / "checkpoint_last.pt")
     averages = [checkpoints.load(path)["extra_state"].get("ema", {}) for path in (whole, folder / "checkpoint_last.pt")]
