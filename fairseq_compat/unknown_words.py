@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairseq_compat.errors import UserError
-from fairseq_compat.files import decoded, require_file
+from fairseq_compat.files import require_file
+from fairseq_compat.text import decoded
 
 #: What fairseq's option parser makes of the option without a file.
 _NO_FILE = ("", "@@ ")

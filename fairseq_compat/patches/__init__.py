@@ -7,7 +7,6 @@ hints to check against.
 
 from fairseq_compat.patches import (  # noqa: F401, I001  # importing registers them
     usage,
-    empty_lines,
     before_training,
     training,
     texts,

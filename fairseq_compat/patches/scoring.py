@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
-from fairseq_compat import files
 from fairseq_compat.errors import UserError
+from fairseq_compat.files import require_file
 from fairseq_compat.patching import patch, replaces
+from fairseq_compat.text import TextFile, decoded
 
 
 @patch("fairseq.scoring.bleu")
@@ -61,14 +61,14 @@ def scored_lines(original: Any) -> None:
 
 def _lines(path: str, ignore_case: bool) -> list[str]:
     """Return the lines of a text; ``-`` is stdin."""
-    if path != "-":
-        files.require_file(path)
-    lines = []
-    with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
-        for number, line in enumerate(file, start=1):
-            text = files.decoded(line, number, path).removesuffix("\n").removesuffix("\r")
-            lines.append(text.lower() if ignore_case else text)
-    return lines
+    if path == "-":
+        lines = [decoded(line, number, path) for number, line in enumerate(sys.stdin.buffer, start=1)]
+    else:
+        require_file(path)
+        with TextFile(path) as file:
+            lines = file.readlines()
+    texts = [line.removesuffix("\n").removesuffix("\r") for line in lines]
+    return [text.lower() for text in texts] if ignore_case else texts
 
 
 def _scores(options: argparse.Namespace, hypotheses: Sequence[str], references: Sequence[str]) -> list[str]:

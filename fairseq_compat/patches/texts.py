@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from fairseq_compat.errors import UserError
-from fairseq_compat.patching import patch, replaces
+from fairseq_compat.patching import patch
 from fairseq_compat.text import TextFile, open_text, require_parallel
 
 
@@ -72,51 +72,6 @@ def options_of_preprocess(original: Any, args: Any) -> None:
         raise UserError(
             f"{error} exists already; give another --destdir, or the dictionaries to use with --srcdict and --tgtdict"
         ) from error
-
-
-@patch("fairseq_cli.score")
-def scored_lines(module: Any) -> None:
-    """``fairseq-score`` scores as many sentences as the shorter file has, and ends lines at carriage returns.
-
-    With ``--sacrebleu`` and ``--sentence-bleu`` it stops with an exception. Here files of different length are refused,
-    and both options do what their help says.
-    """
-    from fairseq.data import Dictionary
-    from fairseq.scoring import bleu
-
-    @replaces(module, "cli_main")
-    def cli_main(original: Any) -> None:
-        args = module.get_parser().parse_args()
-        print(args)
-        system, reference = _lines_of(args.sys), _lines_of(args.ref)
-        if len(system) != len(reference):
-            raise UserError(
-                f"--sys {args.sys} has {len(system):,} lines and --ref {args.ref} {len(reference):,}; line N of one "
-                "has to belong to line N of the other"
-            )
-        if args.ignore_case:
-            system = [line.lower() for line in system]
-            reference = [line.lower() for line in reference]
-        if args.sacrebleu:
-            import sacrebleu
-
-            print(sacrebleu.corpus_bleu(system, [reference]).format())
-            return
-        dictionary = Dictionary()
-        scorer = bleu.Scorer(bleu.BleuConfig(pad=dictionary.pad(), eos=dictionary.eos(), unk=dictionary.unk()))
-        for number, (translation, expected) in enumerate(zip(system, reference, strict=True)):
-            if args.sentence_bleu:
-                scorer.reset(one_init=True)
-            scorer.add(dictionary.encode_line(expected), dictionary.encode_line(translation))
-            if args.sentence_bleu:
-                print(number, scorer.result_string(args.order))
-        if not args.sentence_bleu:
-            print(scorer.result_string(args.order))
-
-
-def _lines_of(path: str) -> list[str]:
-    with TextFile(path) as file:
-        return file.readlines()
 
 
 @patch("fairseq_cli.preprocess", function="main")
