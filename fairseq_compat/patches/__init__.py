@@ -13,10 +13,10 @@ from fairseq_compat.patches import (  # noqa: F401, I001  # importing registers 
     dictionaries,
     data,
     epochs,
+    generation,  # replaces the main of fairseq-interactive, which checkpoints wraps
     checkpoints,
     resuming,
     saving,
-    generation,
     nonautoregressive,
     scoring,
     options,

@@ -62,7 +62,7 @@ REFUSED = {
     "average sdt.pt back.pt --output OUT": "--source-lang tgt",
     "grow tied.pt OUT --layers 6": "are one by the model's options",
     # Of a training that diverged: the first weight that is not finite is named.
-    "average diverged.pt diverged.pt --output OUT": "decoder.layers.0",
+    "average diverged.pt --output OUT": "decoder.layers.0",
     "grow diverged.pt OUT --layers 6": "decoder.layers.0",
     "translate diverged.pt --data DATA": "decoder.layers.0",
     "similarity diverged.pt --data DATA": "decoder.layers.0",
