@@ -30,7 +30,7 @@ def test_other_settings_without_new_downloads(prepared: Callable[[str], Work], t
     """What the refusal names is all that has to go, and what was fetched is not among it."""
     work = Work("multi30k", tmp_path / "work", prepared("multi30k").environment)
     shutil.copytree(prepared("multi30k").folder, work.folder)
-    (work.folder / "systems").mkdir()
+    (work.folder / "systems").mkdir(exist_ok=True)
     words = refusal(work, "prepare", MERGES=151).split()
     named = [path for path in work.folder.iterdir() if str(path) in words]
     assert {path.name for path in named} == {"text", "data-bin", "systems"}
