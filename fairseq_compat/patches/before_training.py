@@ -64,7 +64,7 @@ def tried_first(original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any
 
     This is ``--best-checkpoint-metric`` that the validation does not compute, a sentence too long for the model, a
     full disk. Here one sentence of every validation set is validated before the first update, and room for a checkpoint
-    is looked for. Neither changes what is trained: random numbers go on as if nothing had been drawn.
+    is looked for. Neither changes what is trained: the random numbers of training are the same without it.
     """
     if not getattr(trainer, "validation_was_tried", False):
         trainer.validation_was_tried = True

@@ -36,7 +36,7 @@ def conditional_random_fields(module: Any) -> None:
     module.np = Overlay(module.np, float=float)
 
     @replaces(module.DynamicCRF, "__init__")
-    def __init__(  # noqa: N807
+    def __init__(  # noqa: N807  # put in place of a method
         original: Any, self: Any, num_embedding: int, low_rank: int = 32, beam_size: int = 64
     ) -> None:
         original(self, num_embedding, low_rank, min(beam_size, num_embedding))
