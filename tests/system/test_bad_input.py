@@ -53,7 +53,7 @@ def test_refused_before_training(
     [
         ("--beam 3 --diverse-beam-groups 2", "--diverse-beam-groups 2"),
         ("--beam 2 --sampling", "--nbest"),
-        ("--sampling --nbest 5 --diverse-beam-groups 5", "mutually exclusive"),
+        ("--sampling --nbest 5 --diverse-beam-groups 5", "--diverse-beam-groups"),
         ("--batch-size 2", "--buffer-size"),
     ],
 )
