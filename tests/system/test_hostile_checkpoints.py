@@ -136,7 +136,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("fairseq-depthwise export CHECKPOINT OUT --data DATA", OURS),
     "gates": ("fairseq-depthwise gates CHECKPOINT --data DATA", OURS),
     "units": ("fairseq-depthwise units CHECKPOINT --data DATA", UNITS),
-    "average": ("fairseq-depthwise average CHECKPOINT CHECKPOINT --output OUT", STOCK),
+    "average": ("fairseq-depthwise average CHECKPOINT --output OUT", STOCK),
     "grow": ("fairseq-depthwise grow CHECKPOINT OUT --layers 4", OURS),
 }
 
