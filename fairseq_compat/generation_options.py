@@ -131,9 +131,6 @@ def require_generation(options: Any, inside: str = "") -> None:
         raise UserError(f"{named('nbest')} is more than the hypotheses that {named('beam')} keeps; give a larger beam")
     if options.sampling and options.nbest != options.beam and not inside:
         raise UserError(f"{named('sampling')} draws {named('beam')} samples, and all are printed; give --nbest as many")
-    groups = options.diverse_beam_groups
-    if groups > 0 and options.beam % groups:
-        raise UserError(f"{named('diverse_beam_groups')} does not divide {named('beam')}; give a beam that it divides")
 
 
 def require_post_process(option: str, symbol: str | None) -> None:

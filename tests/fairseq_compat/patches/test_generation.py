@@ -36,7 +36,6 @@ from fairseq_compat.unknown_words import UnknownWords, read_table
         ({"sampling": True, "nbest": 5, "sampling_topk": 5, "sampling_topp": 0.5}, "--sampling-topp"),
         ({"sampling": True, "nbest": 5, "sampling_topp": 1.5}, "--sampling-topp"),
         ({"sampling": True, "nbest": 5, "match_source_len": True}, "--match-source-len"),
-        ({"diverse_beam_groups": 2}, "--diverse-beam-groups"),
         ({"lm_weight": 0.5}, "--lm-weight"),
         ({"no_repeat_ngram_size": -1}, "--no-repeat-ngram-size"),
     ],
