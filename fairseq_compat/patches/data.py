@@ -107,16 +107,17 @@ def fasta_without_shell(original: Any, self: Any, path: str) -> Any:
 
 @patch("fairseq.data.data_utils", "fairseq.data.language_pair_dataset", "fairseq.data.token_block_dataset")
 def numpy_aliases(module: Any) -> None:
-    """``--num-batch-buckets`` and blocks of tokens use what NumPy has removed, and stop with an exception.
+    """``--num-batch-buckets`` and others use what NumPy has removed, and stop with an exception.
 
-    These are ``np.compat``, gone with 2.0, and the argument ``interpolation`` of ``np.percentile``, gone with 2.4.
+    These are ``np.int``, gone with 1.24, ``np.compat``, gone with 2.0, and the argument ``interpolation`` of
+    ``np.percentile``, gone with 2.4.
     """
     numpy = module.np
 
     def percentile(values: Any, percents: Any, interpolation: str, **options: Any) -> Any:
         return numpy.percentile(values, percents, method=interpolation, **options)
 
-    module.np = Overlay(numpy, compat=SimpleNamespace(long=int), percentile=percentile)
+    module.np = Overlay(numpy, int=int, compat=SimpleNamespace(long=int), percentile=percentile)
 
 
 @patch("fairseq.tasks", function="setup_task")

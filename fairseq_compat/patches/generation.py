@@ -250,8 +250,8 @@ def one_translation_for_each(module: Any) -> None:
     """``translate(..., skip_invalid_size_inputs=True)`` returns fewer translations than texts, without saying of which.
 
     All after a text that is too long belong to another one, and an empty text has a translation. Here a text that is
-    skipped or empty has the translation ``""``; one that is skipped has no hypotheses and no score. A translation by a
-    model of many languages ends, or begins, with the token of one; here it does as little as that of a command.
+    skipped or empty has the translation ``""``; one that is skipped has no hypotheses and no score. Translations by
+    models of many languages have tokens of languages in them; here these are left out, as in those of the commands.
     """
 
     @replaces(module.GeneratorHubInterface, "string")
