@@ -8,6 +8,9 @@ from pathlib import Path
 
 from fairseq_compat.belonging import digest_of_file
 
+#: Options of tasks of many languages that are files.
+FILES_OF_TASKS = ("lang_dict", "source_dict", "target_dict", "fixed_dictionary")
+
 
 def places(path: str, checkpoint: str) -> Iterator[str]:
     """Yield a path; a relative one from the checkpoint's folder and from those above, and at last as it is.

@@ -12,6 +12,7 @@ from fairseq_compat.patches import (  # noqa: F401, I001  # importing registers 
     texts,
     dictionaries,
     data,
+    tasks,
     epochs,
     generation,  # replaces the main of fairseq-interactive, which checkpoints wraps
     checkpoints,

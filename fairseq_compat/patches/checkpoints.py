@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
@@ -14,7 +14,7 @@ from fairseq_compat import belonging, checkpoints, files, versions
 from fairseq_compat.errors import UserError
 from fairseq_compat.patches.resuming import require_same_training
 from fairseq_compat.patching import Overlay, as_configuration, patch, replaces
-from fairseq_compat.recorded_files import recorded_file
+from fairseq_compat.recorded_files import FILES_OF_TASKS, recorded_file
 
 
 @patch(mentioned="torch.load")
@@ -132,7 +132,8 @@ def built_models(module: Any) -> None:
     """A checkpoint is used with dictionaries, languages or options that it was not trained with, and all is wrong.
 
     Here what it records is compared with the data and ``--model-overrides``; its model may not be far larger than its
-    values, and its parameters must be numbers. Training reads checkpoints in another way.
+    values, and its parameters must be numbers. Files of its task are looked for beside it. Training reads checkpoints
+    in another way.
     """
 
     @replaces(module, "load_checkpoint_to_cpu")
@@ -160,7 +161,9 @@ def built_models(module: Any) -> None:
             if arch not in ARCH_MODEL_REGISTRY and arch not in MODEL_REGISTRY:
                 raise UserError(f"{path} was trained with --arch {arch}; give the plugin that has it with --user-dir")
             recorded = {**belonging.languages_in(held["cfg"].task), **belonging.recorded_in(held)}
-            if task is not None:  # before tensors of other sizes are a longer sentence
+            if task is None:
+                _find_files_of_task(held["cfg"].task, path, arg_overrides or {})
+            else:  # before tensors of other sizes are a longer sentence
                 belonging.require_same(path, recorded, belonging.of_task(task), belonging.data_of(task))
             checkpoints.forget_initial_values(held["cfg"].model)
             with checkpoints.built_within(held["model"], path):
@@ -170,6 +173,17 @@ def built_models(module: Any) -> None:
             checkpoints.require_finite(built[0].named_parameters(), path)
             models += built
         return models, cfg, task
+
+
+def _find_files_of_task(options: Any, path: str, overrides: Mapping[str, Any]) -> None:
+    """Set those options of a task that a checkpoint records, and that are files, to where the files are now."""
+    for name in FILES_OF_TASKS:
+        recorded = getattr(options, name, None)
+        if recorded and name not in overrides:
+            data = options.data.split(os.pathsep)[0]
+            file = recorded_file(recorded, path, [data, os.path.dirname(os.path.abspath(data))])
+            if file is not None:
+                setattr(options, name, file)
 
 
 @patch("fairseq.models.fairseq_model", function="BaseFairseqModel.load_state_dict")

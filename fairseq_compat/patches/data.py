@@ -38,6 +38,8 @@ def damaged_data(module: Any) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if resource.RLIM_INFINITY not in (soft, hard):  # to no more than some programs take for sensible
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2**16)), hard))
+        if impl is None or _is_alignment(path):  # the former as load_indexed_dataset does
+            impl = module.infer_dataset_impl(path)
         dataset, follow, lowest = original(path, impl, fix_lua_indexing, dictionary), True, 0
         if isinstance(dataset, module.MMapIndexedDataset):
             kind, whole = dataset._index.dtype, os.path.getsize(f"{path}.bin")
@@ -61,6 +63,42 @@ def damaged_data(module: Any) -> None:
         return dataset
 
 
+@patch("fairseq.data.indexed_dataset")
+def sentences_of_files(module: Any) -> None:
+    """Data that was made with ``--dataset-impl cached`` or ``lazy`` ends a training in a ``KeyError``.
+
+    The trainer takes a batch before the cache is filled. And processes that load ``lazy`` data read from each other's
+    place in the file, so that they may get other sentences. Here each sentence is read from its own place. Alignments
+    are not words, and binarized beside texts of the kind ``raw``, too, where nobody looks for them.
+    """
+    import numpy
+    import torch
+
+    @replaces(module, "dataset_exists")
+    def dataset_exists(original: Any, path: str, impl: Any) -> bool:
+        exists: bool = original(path, None if _is_alignment(path) else impl)
+        return exists
+
+    @replaces(module.IndexedDataset, "__getitem__")
+    def of_file(original: Any, self: Any, i: int) -> Any:
+        self.check_index(i)
+        if not self.data_file:
+            self.read_data(self.path)
+        start, end = (int(offset) * self.element_size for offset in self.data_offsets[i : i + 2])
+        read = os.pread(self.data_file.fileno(), end - start, start)
+        tokens = torch.from_numpy(numpy.frombuffer(read, self.dtype).astype(numpy.int64))
+        return tokens - 1 if self.fix_lua_indexing else tokens
+
+    @replaces(module.IndexedCachedDataset, "__getitem__")
+    def of_cache(original: Any, self: Any, i: int) -> Any:
+        return original(self, i) if i in self.cache_index else module.IndexedDataset.__getitem__(self, i)
+
+
+def _is_alignment(path: str) -> bool:
+    """Return whether a data file, without its ending, has alignments, as train.align.en-de."""
+    return os.path.basename(path).split(".")[1:2] == ["align"]
+
+
 @patch("fairseq.data.fasta_dataset", function="FastaDataset._build_index")
 def fasta_without_shell(original: Any, self: Any, path: str) -> Any:
     """``--dataset-impl fasta`` puts the name of a data file into a shell's command line, where it can be a command."""
@@ -69,16 +107,17 @@ def fasta_without_shell(original: Any, self: Any, path: str) -> Any:
 
 @patch("fairseq.data.data_utils", "fairseq.data.language_pair_dataset", "fairseq.data.token_block_dataset")
 def numpy_aliases(module: Any) -> None:
-    """``--num-batch-buckets`` and blocks of tokens use what NumPy has removed, and stop with an exception.
+    """``--num-batch-buckets`` and others use what NumPy has removed, and stop with an exception.
 
-    These are ``np.compat``, gone with 2.0, and the argument ``interpolation`` of ``np.percentile``, gone with 2.4.
+    These are ``np.int``, gone with 1.24, ``np.compat``, gone with 2.0, and the argument ``interpolation`` of
+    ``np.percentile``, gone with 2.4.
     """
     numpy = module.np
 
     def percentile(values: Any, percents: Any, interpolation: str, **options: Any) -> Any:
         return numpy.percentile(values, percents, method=interpolation, **options)
 
-    module.np = Overlay(numpy, compat=SimpleNamespace(long=int), percentile=percentile)
+    module.np = Overlay(numpy, int=int, compat=SimpleNamespace(long=int), percentile=percentile)
 
 
 @patch("fairseq.tasks", function="setup_task")
@@ -175,6 +214,18 @@ def _fitting(pairs: list[tuple[str, str]], source: str | None, target: str | Non
         known = ", ".join("-".join(pair) for pair in sorted(fitting or pairs))
         raise UserError(f"{given} fits {len(fitting)} directions of {folder}; it has {known}: give both languages")
     return fitting[0]
+
+
+@patch("fairseq.tasks.translation", function="load_langpair_dataset")
+def alignments_of_training(original: Any, data_path: str, split: str, *args: Any, **options: Any) -> Any:
+    """``--load-alignments`` without alignments in the data trains without them, and says nothing."""
+    dataset = original(data_path, split, *args, **options)
+    if options.get("load_alignments") and split.startswith("train") and dataset.align_dataset is None:
+        raise UserError(
+            f"--load-alignments: {data_path} has no alignments of {split} for this direction; make the data with "
+            "fairseq-preprocess --align-suffix, or leave the option out"
+        )
+    return dataset
 
 
 @patch(

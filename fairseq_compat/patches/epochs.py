@@ -47,6 +47,20 @@ class Rest:
     start: int = 0
 
 
+@patch("fairseq.data.iterators", function="EpochBatchIterator.ordered_batches")
+def groups_of_all_processes(original: Any, self: Any, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> Any:
+    """``--grouped-shuffling`` on several processes never trains on some of the longest sentences.
+
+    Batches that fill no group of all processes are left out. Here the last group is filled up with empty ones.
+    """
+    batches = self.frozen_batches
+    if self.grouped_shuffling:
+        self._frozen_batches = (*batches, *([] for _ in range(-len(batches) % self.num_shards)))
+    ordered = original(self, epoch, fix_batches_to_gpus, shuffle)
+    self._frozen_batches = batches
+    return ordered
+
+
 @patch("fairseq.data.iterators")
 def place_in_an_epoch(module: Any) -> None:
     """A run that goes on with other batches or another number of processes repeats, leaves out, or is refused.

@@ -250,8 +250,17 @@ def one_translation_for_each(module: Any) -> None:
     """``translate(..., skip_invalid_size_inputs=True)`` returns fewer translations than texts, without saying of which.
 
     All after a text that is too long belong to another one, and an empty text has a translation. Here a text that is
-    skipped or empty has the translation ``""``; one that is skipped has no hypotheses and no score.
+    skipped or empty has the translation ``""``; one that is skipped has no hypotheses and no score. Translations by
+    models of many languages have tokens of languages in them; here these are left out, as in those of the commands.
     """
+
+    @replaces(module.GeneratorHubInterface, "string")
+    def string(original: Any, self: Any, tokens: Any) -> str:
+        if not hasattr(self, "hidden_symbols"):
+            generator = self.task.build_generator(self.models, self.cfg.generation)
+            self.hidden_symbols = getattr(generator, "symbols_to_strip_from_output", None)
+        text: str = self.tgt_dict.string(tokens, extra_symbols_to_ignore=self.hidden_symbols)
+        return text
 
     @replaces(module.GeneratorHubInterface, "generate")
     def generate(

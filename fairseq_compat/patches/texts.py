@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 from fairseq_compat.errors import UserError
-from fairseq_compat.patching import patch
+from fairseq_compat.patching import patch, replaces
 from fairseq_compat.text import TextFile, open_text, require_parallel
 
 
@@ -78,13 +79,59 @@ def options_of_preprocess(original: Any, args: Any) -> None:
 def parallel_texts(original: Any, args: Any) -> None:
     """Source and target with different numbers of lines are binarized without a word; a training stops much later.
 
-    Here they are refused before anything is written, and so are alignments of another number of sentences.
+    Here they are refused before anything is written, and so are alignments of another number of sentences, or of words
+    that a sentence does not have: a training leaves out all of that sentence's, with a line in its log.
     """
     if not args.dict_only:
         for texts in _parallel_texts(args):
             # What is missing is named by fairseq.
-            require_parallel([text for text in texts if os.path.isfile(text)])
+            texts = [text for text in texts if os.path.isfile(text)]
+            require_parallel(texts)
+            if not args.only_source:
+                for alignments in texts[2:]:
+                    _require_alignments(alignments, *texts[:2])
     original(args)
+
+
+def _require_alignments(alignments: str, source: str, target: str) -> None:
+    """Raise UserError unless each line of a file has pairs of places of words in a source and a target, from 0."""
+    with TextFile(alignments) as pairs, TextFile(source) as sources, TextFile(target) as targets:
+        for number, line in enumerate(zip(pairs, sources, targets, strict=False), start=1):
+            lengths = [len(sentence.split()) for sentence in line[1:]]
+            for pair in line[0].split():
+                places = [int(place) for place in pair.split("-") if place.isdecimal()]
+                if pair.count("-") != 1 or len(places) != 2 or places[0] >= lengths[0] or places[1] >= lengths[1]:
+                    raise UserError(
+                        f"{alignments} has {pair[:100]!r} in line {number}, of which {source} has {lengths[0]} words "
+                        f"and {target} {lengths[1]}; give pairs of their places, counted from 0, such as 0-0"
+                    )
+
+
+@patch("fairseq_cli.preprocess")
+def files_of_preprocess(module: Any) -> None:
+    """``--dataset-impl raw --only-source`` writes files that no task reads, ``train.None-None`` for ``train``.
+
+    And of several ``--validpref`` or ``--testpref`` no alignments are written, without a word.
+    """
+
+    @replaces(module, "_make_dataset")
+    def _make_dataset(
+        original: Any, vocab: Any, input_prefix: str, output_prefix: str, lang: str | None, args: Any, num_workers: int
+    ) -> None:
+        if args.dataset_impl != "raw":
+            original(vocab, input_prefix, output_prefix, lang, args, num_workers)
+            return
+        path = module.dataset_dest_prefix(args, output_prefix, lang)
+        shutil.copyfile(module._file_name(input_prefix, lang), path)
+
+    @replaces(module, "_make_all_alignments")
+    def _make_all_alignments(original: Any, args: Any) -> None:
+        for part, prefixes in (("train", args.trainpref), ("valid", args.validpref), ("test", args.testpref)):
+            for number, prefix in enumerate(prefixes.split(",") if prefixes else ()):
+                path = f"{prefix}.{args.align_suffix}"
+                if os.path.isfile(path):
+                    name = f"{part}{number or ''}.align"
+                    module._make_binary_alignment_dataset(path, name, num_workers=args.workers, args=args)
 
 
 def _parallel_texts(args: Any) -> Iterator[list[str]]:

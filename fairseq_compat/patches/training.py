@@ -196,7 +196,8 @@ def default_ddp_backend(module: Any) -> None:
     """``--ddp-backend pytorch_ddp``, the default, stops on CPUs, and in an update of the stock Transformer.
 
     PyTorch is given the number of a GPU for a model on a CPU. And the encoder layers keep a second copy of their
-    weights for PyTorch's fused kernel, which no loss reaches, while PyTorch waits for the gradients of all weights.
+    weights for PyTorch's fused kernel, which no loss reaches, while PyTorch waits for the gradients of all weights. So
+    it does for those of layers that LayerDrop skips, unless --find-unused-parameters is given, as it is here then.
     """
     backend = module.DistributedDataParallel
 
@@ -211,11 +212,21 @@ def default_ddp_backend(module: Any) -> None:
         ]
         if copies:
             backend._set_params_and_buffers_to_ignore_for_model(module, copies)
+        if any(_skips_layers(part) for part in module.modules()):
+            options["find_unused_parameters"] = True
         if not any(parameter.device.type == "cpu" for parameter in module.parameters()):
             options |= {"device_ids": device_ids, "output_device": output_device}
         return backend(module=module, **options)
 
     module.DistributedDataParallel = fitting
+
+
+def _skips_layers(module: Any) -> bool:
+    """Return whether a part of a model, fairseq's or ours, has layers that it skips at random."""
+    from fairseq.modules import LayerDropModuleList
+
+    probability = module.p if isinstance(module, LayerDropModuleList) else getattr(module, "layerdrop", None)
+    return isinstance(probability, float) and probability > 0
 
 
 @patch("fairseq.distributed.utils", function="call_main")

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fairseq_compat import UserError, belonging, checkpoints
 from fairseq_compat.checkpoints import require_finite, require_same_kinds_of_numbers
+from fairseq_compat.recorded_files import FILES_OF_TASKS
 from fairseq_depthwise import register_with_fairseq
 from fairseq_depthwise.checkpoints.exported_weights import exported_task, read_weights
 from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS, moved_file
@@ -104,7 +105,7 @@ class Checkpoint:
                 setattr(options, side, language)
             if getattr(options, "eval_bleu", False):
                 options.eval_bleu = False  # would build a beam search, and load a tokenizer
-            for name in ("lang_dict", "source_dict", "target_dict"):  # files of the tasks of many languages
+            for name in FILES_OF_TASKS:
                 if file := getattr(options, name, None):
                     setattr(options, name, moved_file(file, self.path, data, f"--{name.replace('_', '-')}"))
         if "exported" in self.state and data == self.options("task")["data"]:

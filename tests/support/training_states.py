@@ -12,7 +12,7 @@ from fairseq_compat import checkpoints
 
 #: What fairseq's Transformer never reads: a buffer of its positions that it leaves uninitialized, and second copies of
 #: an encoder layer's weights, which it makes when it loads a checkpoint.
-NEVER_READ = re.compile(r"_float_tensor$|^encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
+NEVER_READ = re.compile(r"_float_tensor$|encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
 
 
 def logged(log: str, tag: str = "train_inner") -> list[dict[str, float]]:

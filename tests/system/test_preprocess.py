@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -59,6 +60,27 @@ def test_alignments_of_another_text(refusal: Callable[..., str], tmp_path: Path)
     command = texts(tmp_path, align=b"0-0\n")
     assert "train.align has 1" in refusal(*command, "--align-suffix", "align")
     assert "train.align has 1" in refusal(*command, "--alignfile", tmp_path / "train.align")
+
+
+@pytest.mark.parametrize("pair", ["0-2", "2-0", "0", "0-0-0", "a-0", "-1-0"])
+def test_alignments_of_words_that_are_not_there(pair: str, refusal: Callable[..., str], tmp_path: Path) -> None:
+    command = texts(tmp_path, align=f"0-0\n2-1 {pair if pair != '2-0' else '3-0'}\n\n\n\n".encode())
+    for option in ("--align-suffix", "--alignfile"):
+        sentence = refusal(*command, option, tmp_path / "train.align" if option == "--alignfile" else "align")
+        assert "train.align has '" in sentence
+        assert "in line 2" in sentence
+    assert not (tmp_path / "bin").exists()
+
+
+def test_alignments_of_several_validation_sets(run_command: RunCommand, tmp_path: Path) -> None:
+    command = texts(tmp_path, align=b"0-0\n\n\n1-2\n0-0\n")
+    for language in ("en", "de", "align"):
+        shutil.copy(tmp_path / f"train.{language}", tmp_path / f"more.{language}")
+    prefixes = f"{tmp_path}/train,{tmp_path}/more"
+    run_command(*command, "--validpref", prefixes, "--align-suffix", "align")
+    for name in ("train", "valid", "valid1"):
+        data = load_indexed_dataset(str(tmp_path / f"bin/{name}.align.en-de"))
+        assert [sentence.tolist() for sentence in data] == [[0, 0], [], [], [1, 2], [0, 0]]
 
 
 def test_the_other_side_of_a_text_without_one(run_command: RunCommand, tmp_path: Path) -> None:

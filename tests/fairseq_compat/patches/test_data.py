@@ -61,14 +61,16 @@ def test_an_index_of_other_sentences(prefix: str, place: int, byte: int) -> None
 def test_an_old_index_of_other_sentences(impl: str, tmp_path: Path) -> None:
     """Each number after the format's own is one that says where sentences lie."""
     builder = make_builder(str(tmp_path / "old.bin"), impl)
-    for sentence in ([4, 5, 2], [7, 2], [11, 4, 2]):
-        builder.add_item(torch.tensor(sentence))
+    sentences: list[list[int]] = [[4, 5, 2], [7, 2], [], [11, 4, 2]]
+    for sentence in sentences:
+        builder.add_item(torch.tensor(sentence, dtype=torch.int64))
     index = tmp_path / "old.idx"
     builder.finalize(str(index))
     dataset = load_indexed_dataset(str(tmp_path / "old"), dictionary_of(12), impl)
+    assert [dataset[place].tolist() for place in range(4)] == sentences
     if impl == "cached":
-        dataset.prefetch(range(3))
-    assert [dataset[place].tolist() for place in range(3)] == [[4, 5, 2], [7, 2], [11, 4, 2]]
+        dataset.prefetch([1, 3])
+        assert [dataset[place].tolist() for place in range(4)] == sentences
     with pytest.raises(UserError, match="has the token number 11, and its dictionary 8 entries"):
         load_indexed_dataset(str(tmp_path / "old"), dictionary_of(8), impl)
     whole = index.read_bytes()

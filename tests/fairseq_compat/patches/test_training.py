@@ -98,15 +98,37 @@ def one_process() -> Iterator[None]:
     torch.distributed.destroy_process_group()
 
 
-@pytest.mark.usefixtures("one_process")
-@pytest.mark.parametrize("backend", ["pytorch_ddp", "c10d"])
-def test_the_default_backend_trains_the_stock_transformer_on_a_cpu(backend: str) -> None:
-    model = model_and_options("transformer")[0].train()
+def distributed(model: Any, backend: str) -> Any:
+    """The model as several processes train it."""
     options = SimpleNamespace(
         tpu=False, ddp_backend=backend, device_id=0, broadcast_buffers=False, bucket_cap_mb=25, ddp_comm_hook="none",
         find_unused_parameters=False, gradient_as_bucket_view=False,
     )  # fmt: skip
-    wrapped = DistributedFairseqModel(options, model, torch.distributed.group.WORLD, torch.device("cpu"))
+    return DistributedFairseqModel(options, model, torch.distributed.group.WORLD, torch.device("cpu"))
+
+
+@pytest.mark.usefixtures("one_process")
+@pytest.mark.parametrize("arch", ["transformer", "sdt_transformer"])
+def test_the_default_backend_trains_layers_that_are_skipped(arch: str) -> None:
+    skipping = {"encoder_layerdrop": 0.5, "decoder_layerdrop": 0.5}
+    model = model_and_options(arch, **skipping)[0].train()
+    wrapped = distributed(model, "pytorch_ddp")
+    words = torch.tensor([[4, 5, 6, 2]])
+    skipped = 0
+    for seed in range(6):  # each needs every gradient of the one before
+        torch.manual_seed(seed)
+        model.zero_grad(set_to_none=True)
+        wrapped(words, torch.tensor([4]), words)[0].sum().backward()
+        gradients = [parameter.grad for parameter in model.encoder.layers.parameters()]
+        skipped += all(gradient is None or not gradient.any() for gradient in gradients)
+    assert 0 < skipped < 6
+
+
+@pytest.mark.usefixtures("one_process")
+@pytest.mark.parametrize("backend", ["pytorch_ddp", "c10d"])
+def test_the_default_backend_trains_the_stock_transformer_on_a_cpu(backend: str) -> None:
+    model = model_and_options("transformer")[0].train()
+    wrapped = distributed(model, backend)
     words = torch.tensor([[4, 5, 6, 2]])
     for _ in range(2):  # the second needs every gradient of the first
         model.zero_grad()

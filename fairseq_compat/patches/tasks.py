@@ -1,0 +1,278 @@
+"""Patches of single tasks that cannot be trained, resumed or generated with as fairseq has them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from argparse import ArgumentError
+from collections import defaultdict
+from contextlib import suppress
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+
+from fairseq_compat.errors import UserError
+from fairseq_compat.patching import patch, replaces
+
+
+@patch("fairseq.tasks.denoising", function="DenoisingTask.add_args")
+def positions_of_model_and_task(original: Any, parser: Any) -> None:
+    """``--task denoising`` cannot start: BART and other Transformers declare ``--max-source-positions``, too.
+
+    Here the model's declaration counts, as with other tasks.
+    """
+    original(_FirstDeclarations(parser))
+
+
+class _FirstDeclarations:
+    """A parser of options that ignores those which it has already."""
+
+    def __init__(self, parser: Any) -> None:
+        self._parser = parser
+
+    def add_argument(self, *names: str, **options: Any) -> None:
+        with suppress(ArgumentError):
+            self._parser.add_argument(*names, **options)
+
+
+@patch("fairseq.data.encoders.utils", function="get_whole_word_mask")
+def beginnings_of_words(original: Any, args: Any, dictionary: Any) -> Any:
+    """``--mask-whole-words`` and ``--mask-length word`` end in tracebacks with subwords that mark the ends of words.
+
+    So they do where a task has its own options only, without ``--bpe``, which is beside them in the configuration.
+    """
+    from fairseq.data import encoders
+
+    if isinstance(args, DictConfig):
+        configuration = args._get_parent()
+        args = None if configuration is None else configuration.get("bpe")
+    bpe = encoders.build_bpe(args)
+    if bpe is not None and not hasattr(bpe, "is_beginning_of_word"):
+        raise UserError(
+            f"--bpe {_name_of(bpe)} does not tell which tokens begin a word, as masking whole words needs; give "
+            "sentencepiece, gpt2, bert or hf_byte_bpe, or leave it out to mask tokens"
+        )
+    return original(args, dictionary)
+
+
+def _name_of(bpe: Any) -> str:
+    """Return the name of subwords in options."""
+    from fairseq.data import encoders
+
+    return next((name for name, kind in encoders.BPE_REGISTRY.items() if type(bpe) is kind), type(bpe).__name__)
+
+
+@patch("fairseq.tasks.masked_lm", function="MaskedLMTask.load_dataset")
+def options_of_masks(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    """``--task masked_lm --mask-whole-words`` stops: it looks for its options where earlier versions had them."""
+    self.args = self.cfg
+    original(self, *args, **kwargs)
+
+
+@patch("fairseq.tasks.multilingual_masked_lm", function="MultiLingualMaskedLMTask._get_whole_word_mask")
+def masks_without_subwords(original: Any, self: Any) -> Any:
+    """``--task multilingual_masked_lm --mask-whole-words`` without ``--bpe`` stops; each token is a word then."""
+    from fairseq.data.encoders.utils import get_whole_word_mask
+
+    return get_whole_word_mask(self.args, self.source_dictionary) if self.args.mask_whole_words else None
+
+
+@patch("fairseq.tasks.translation_from_pretrained_bart", function="TranslationFromPretrainedBARTTask.__init__")
+def options_of_pretrained_bart(original: Any, self: Any, args: Any, *dictionaries: Any) -> None:
+    """``--task translation_from_pretrained_bart``, for mBART, looks for its options where earlier versions had them."""
+    original(self, args, *dictionaries)
+    self.args = args
+
+
+@patch("fairseq.tasks.legacy_masked_lm", function="LegacyMaskedLMTask.load_dataset")
+def options_of_loading(
+    original: Any, self: Any, split: str, epoch: int = 1, combine: bool = False, **unused: Any
+) -> None:
+    """``--task legacy_masked_lm`` cannot start: the trainer gives it more arguments than it takes."""
+    original(self, split, epoch, combine)
+
+
+@patch("fairseq.tasks.translation_multi_simple_epoch", function="TranslationMultiSimpleEpochTask.build_generator")
+def generators_of_many_languages(
+    original: Any,
+    self: Any,
+    models: Any,
+    args: Any,
+    seq_gen_cls: Any = None,
+    extra_gen_cls_kwargs: Any = None,
+    prefix_allowed_tokens_fn: Any = None,
+) -> Any:
+    """``translate`` of a ``translation_multi_simple_epoch`` model is a TypeError: the task takes fewer arguments.
+
+    And ``--keep-inference-langtok`` has no effect: the task's option is looked for among those of generation.
+    """
+    from fairseq.tasks import FairseqTask
+
+    _, specification = self.args.langtoks["main"]
+    settings = dict(extra_gen_cls_kwargs or {})
+    if specification and not self.args.keep_inference_langtok:
+        token = self.data_manager.get_decoder_langtok(self.args.target_lang, specification)
+        settings["symbols_to_strip_from_output"] = {token}
+    return FairseqTask.build_generator(self, models, args, seq_gen_cls, settings, prefix_allowed_tokens_fn)
+
+
+@patch("fairseq.tasks.semisupervised_translation", function="SemisupervisedTranslationTask.train_step")
+def sums_of_losses(
+    original: Any,
+    self: Any,
+    sample: Any,
+    model: Any,
+    criterion: Any,
+    optimizer: Any,
+    update_num: int,
+    ignore_grad: bool = False,
+) -> tuple[float, float, Any]:
+    """``--task semisupervised_translation`` stops in its first update: it adds to sums that it has not begun with.
+
+    Here what is logged of a kind of data has its name, as in ``multilingual_translation``.
+    """
+    model.train()
+    if update_num > 0:
+        self.update_step(update_num)
+    parts: list[tuple[str, str, float]] = []  # models, data and weights of losses
+    for pair in self.lang_pairs:
+        parts.append((pair, pair, self.lambda_parallel))
+    for pair in self.lang_pairs:
+        parts.append((pair, f"bt:{pair}", self.lambda_otf_bt))
+    for pair in self.lang_pairs:
+        target = pair.split("-")[1]
+        parts.append((f"{target}-{target}", f"denoising:{pair}", self.lambda_denoising))
+
+    total, size = 0.0, 0.0
+    sums: defaultdict[str, float] = defaultdict(float)
+    for name, key, weight in parts:
+        if weight <= 0 or not sample.get(key):
+            continue
+        loss, sample_size, logged = criterion(model.models[name], sample[key])
+        loss *= 0 if ignore_grad else weight
+        optimizer.backward(loss)
+        total += loss.detach().item()
+        size += sample_size
+        for entry, value in logged.items():
+            sums[entry] += value
+            sums[f"{key}:{entry}"] += value
+    return total, size, sums
+
+
+@patch("fairseq.data.resampling_dataset", function="ResamplingDataset.__init__")
+def all_sentences_once(
+    original: Any,
+    self: Any,
+    dataset: Any,
+    weights: Any = None,
+    replace: bool = True,
+    size_ratio: float = 1.0,
+    batch_by_size: bool = True,
+    seed: int = 0,
+    epoch: int = 1,
+) -> None:
+    """``--task multilingual_language_modeling`` stops where a language has the size that it is to have.
+
+    That is each language by default. Here all sentences are taken once then.
+    """
+    is_whole = size_ratio == 1.0 and not replace
+    original(self, dataset, weights, replace or is_whole, size_ratio, batch_by_size, seed, epoch)
+    if is_whole:
+        self.replace = False
+        self._cur_epoch = None
+        self.set_epoch(epoch)
+
+
+@patch("fairseq.data.denoising_dataset", function="DenoisingDataset.__getitem__")
+def noise_of_sentences(original: Any, self: Any, index: int) -> Any:
+    """A resumed ``denoising`` training has other noise than one that was never stopped.
+
+    Half of it depends on what else is drawn at random. Here it depends on seed, epoch and sentence, as the other half.
+    """
+    # Beside the main thread, which may be training, random numbers cannot be set.
+    if threading.current_thread() is not threading.main_thread():
+        return original(self, index)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(hash((self.seed, self.epoch, int(index))))
+        return original(self, index)
+
+
+@patch("fairseq.tasks.multilingual_language_modeling", function="MultilingualLanguageModelingTask.eval_lm_dataloader")
+def evaluated_batches(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """``fairseq-eval-lm`` cannot evaluate ``--task multilingual_language_modeling``: it gets no batches."""
+    return original(self, *args, **kwargs).next_epoch_itr(shuffle=False)
+
+
+@patch("fairseq.tasks.cross_lingual_lm", function="CrossLingualLMTask.load_dataset")
+def folders_of_epochs(
+    original: Any, self: Any, split: str, epoch: int = 1, combine: bool = False, **unused: Any
+) -> Any:
+    """``--task cross_lingual_lm`` cannot be resumed: it looks for a folder of data for each epoch, to log its name."""
+    from fairseq.utils import split_paths
+
+    folders = len(split_paths(self.args.data))
+    return original(self, split, (epoch - 1) % folders + 1, combine)
+
+
+@patch("fairseq.data.multi_corpus_sampled_dataset")
+def languages_of_batches(module: Any) -> None:
+    """A resumed ``cross_lingual_lm`` training has batches of other languages than one that was never stopped.
+
+    The language of a batch depends on what else is drawn at random; here it depends on the epoch and the sentences.
+    """
+    from fairseq.data.data_utils import numpy_seed
+
+    dataset = module.MultiCorpusSampledDataset
+    dataset.epoch = 1
+
+    def set_epoch(self: Any, epoch: int) -> None:
+        self.epoch = epoch
+
+    dataset.set_epoch = set_epoch
+
+    @replaces(dataset, "collater")
+    def collater(original: Any, self: Any, samples: Any) -> Any:
+        sentences = [int(sentence["id"]) for sample in samples for sentence in sample.values()]
+        with numpy_seed(self.epoch, *sentences):
+            return original(self, samples)
+
+
+@patch("fairseq.data.iterators", function="EpochBatchIterator.__init__")
+def epochs_of_loading_processes(
+    original: Any, self: Any, dataset: Any, collate_fn: Any, batch_sampler: Any, *args: Any, **options: Any
+) -> None:
+    """Tasks that mask tokens anew in each epoch mask the same ones in all of them, but for a resumed training.
+
+    The processes of ``--num-workers``, one by default, serve all epochs and are not told that one has begun.
+    """
+    original(self, dataset, collate_fn, batch_sampler, *args, **options)
+    if self.num_workers > 0 and hasattr(dataset, "set_epoch"):
+        self.dataset = _OfThisEpoch(dataset)
+
+
+class _OfThisEpoch(torch.utils.data.Dataset):
+    """A dataset, all copies of which, in other processes too, change with the epoch."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self._epoch = 0
+        self._shared = multiprocessing.Value("q", 0, lock=False)
+
+    def set_epoch(self, epoch: int) -> None:
+        self.dataset.set_epoch(epoch)
+        self._epoch = self._shared.value = epoch
+
+    def __getitem__(self, index: int) -> Any:
+        if self._epoch != self._shared.value:
+            self._epoch = self._shared.value
+            self.dataset.set_epoch(self._epoch)
+        return self.dataset[index]
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # is asked while a copy is made, before it has a dataset
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
