@@ -13,6 +13,7 @@ from fairseq_compat.patches import (  # noqa: F401, I001  # importing registers 
     dictionaries,
     data,
     epochs,
+    constraints,
     generation,  # replaces the main of fairseq-interactive, which checkpoints wraps
     checkpoints,
     resuming,
