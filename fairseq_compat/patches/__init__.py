@@ -11,6 +11,7 @@ from fairseq_compat.patches import (  # noqa: F401, I001  # importing registers 
     training,
     texts,
     dictionaries,
+    pretrained,
     data,
     epochs,
     constraints,
