@@ -146,8 +146,8 @@ def _require_shard(cfg: Any) -> None:
         raise UserError(f"--shard-id {shard} is none of --num-shards {shards}; give 0 to {max(shards, 1) - 1}")
 
 
-#: What ``fairseq-eval-lm`` is asked for, which it does not hand to the task that makes batches.
-_evaluation = SimpleNamespace(skips=False)
+#: Whether blocks that are too long are left out, which ``fairseq-eval-lm`` does not hand to the task; programs do it.
+_evaluation = SimpleNamespace(skips=True)
 
 
 @patch("fairseq_cli.eval_lm", function="main")

@@ -32,7 +32,7 @@ def languages_of_mbart(module: Any) -> None:
     """Without ``--langs`` mBART's task ends in a traceback; a language that is not in it is the unknown word.
 
     All sentences of that language end with the unknown word then, and nothing is said. ``--prepend-bos`` has no effect
-    on text that ``fairseq-interactive`` reads.
+    on text that ``fairseq-interactive`` reads, and other options have none at all.
     """
     task = module.TranslationFromPretrainedBARTTask
 
@@ -40,8 +40,11 @@ def languages_of_mbart(module: Any) -> None:
     def __init__(  # noqa: N807  # put in place of a method
         original: Any, self: Any, args: Any, source_dictionary: Any, target_dictionary: Any
     ) -> None:
-        if not args.langs:
+        if not getattr(args, "langs", None):
             raise UserError("--langs is missing; give the languages of the pretraining in their order, such as en_XX")
+        for name in ("truncate_source", "num_batch_buckets"):
+            if getattr(args, name, None):
+                raise UserError(f"--{name.replace('_', '-')} has no effect on mBART's task; leave it out")
         original(self, args, source_dictionary, target_dictionary)
         for option, language, dictionary in (
             ("--source-lang", args.source_lang, source_dictionary),
@@ -57,7 +60,7 @@ def languages_of_mbart(module: Any) -> None:
     def build_dataset_for_inference(
         original: Any, self: Any, src_tokens: Any, src_lengths: Any, constraints: Any = None
     ) -> Any:
-        if self.args.prepend_bos:
+        if getattr(self.args, "prepend_bos", False):  # no option of models of fairseq 0.9
             first = src_tokens[0].new_tensor([self.source_dictionary.bos()])
             src_tokens = [torch.cat([first, tokens]) for tokens in src_tokens]
         return original(self, src_tokens, [len(tokens) + 1 for tokens in src_tokens], constraints)
@@ -112,7 +115,7 @@ def texts_without_languages(original: Any, self: Any, tokens: Any) -> str:
         for symbol in (f"[{language}]", f"__{language}__"):
             if symbol in self.tgt_dict:
                 hidden.add(self.tgt_dict.index(symbol))
-    text: str = self.tgt_dict.string(tokens, extra_symbols_to_ignore=hidden)
+    text: str = self.tgt_dict.string(tokens, extra_symbols_to_ignore=hidden) if hidden else original(self, tokens)
     return text
 
 

@@ -104,6 +104,7 @@ def test_a_model_does_not_remember_the_beam_of_another_search(
     [
         ("", "--langs"),
         ("--langs src,de_DE", "--target-lang tgt"),
+        ("--langs src,tgt --truncate-source", "--truncate-source"),
         ("--langs src,tgt,zz --finetune-from-model {model}", "{model}"),
     ],
 )
