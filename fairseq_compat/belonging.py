@@ -28,7 +28,7 @@ Record = Mapping[str, str | int | float]
 _OTHER_SIDE = {"source_lang": "target_lang", "target_lang": "source_lang"}
 
 #: Options of tasks that say what is put around sentences.
-_OF_TASKS = ("encoder_langtok", "decoder_langtok", "lang_tok_replacing_bos_eos")
+_OF_TASKS = ("encoder_langtok", "decoder_langtok", "lang_tok_replacing_bos_eos", "prepend_bos")
 
 #: Options of tasks that trainings may change, but no checkpoint.
 _LIMITS = ("max_source_positions", "max_target_positions")

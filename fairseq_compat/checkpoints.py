@@ -22,7 +22,7 @@ from fairseq_compat.files import atomic_write, require_file
 _MOST_IN_POSITIONS = 2**27
 
 #: Options of models that name files of pretrained embeddings.
-EMBEDDINGS = ("encoder_embed_path", "decoder_embed_path")
+EMBEDDINGS = ("encoder_embed_path", "decoder_embed_path", "pretrained_xlm_checkpoint")
 
 #: fairseq asks this buffer for its device and type only, and saves it with whatever was in memory.
 _NEVER_READ = "_float_tensor"

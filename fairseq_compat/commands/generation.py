@@ -12,6 +12,7 @@ from typing import IO, Any
 import numpy
 import torch
 
+from fairseq_compat import belonging
 from fairseq_compat.errors import UserError
 from fairseq_compat.generation_options import require_used
 from fairseq_compat.literals import evaluate
@@ -19,6 +20,10 @@ from fairseq_compat.unknown_words import UnknownWords
 
 #: What fairseq prints numbers to the base of.
 _BASE = math.log(2)
+
+#: Stand for unknown words in references and translations where sacrebleu would divide ``<<unk>>`` into five words; they
+#: are those of ``--eval-bleu``.
+_UNKNOWN_WORDS = ("UNKNOWNTOKENINREF", "UNKNOWNTOKENINHYP")
 
 #: The translation of an empty line.
 _EMPTY: dict[str, Any] = {
@@ -58,6 +63,13 @@ class Loaded:
         stripped: set[int] = getattr(self.generator, "symbols_to_strip_from_output", {self.generator.eos})
         return stripped
 
+    def words(self, tokens: Any) -> Any:
+        """Return tokens that are scored, and an end: without those of languages, which every reference has."""
+        dictionary = self.task.target_dictionary
+        no_words = {*self.hidden, dictionary.bos(), dictionary.eos()}
+        words = [token for token in tokens.tolist() if token not in no_words]
+        return torch.tensor([*words, dictionary.eos()], dtype=torch.int)
+
     def moved(self, sample: dict[str, Any]) -> dict[str, Any]:
         from fairseq import utils
 
@@ -84,11 +96,11 @@ def load(cfg: Any, subset: str | None = None) -> Loaded:
     )
     if subset is not None:
         task.load_dataset(subset, task_cfg=saved_cfg.task)
+    if len({hasattr(model, "encoder") for model in models}) > 1:
+        raise UserError("--path has a language model beside models that translate; give it with --lm-path")
     language_model = None
     if cfg.generation.lm_path is not None:
-        (language_model,), _ = checkpoint_utils.load_model_ensemble(
-            [cfg.generation.lm_path], arg_overrides={**overrides, "data": cfg.task.data}, task=None
-        )
+        language_model = _language_model(cfg.generation.lm_path, {**overrides, "data": cfg.task.data}, task)
 
     device = torch.device("cuda" if torch.cuda.is_available() and not cfg.common.cpu else "cpu")
     for model in models if language_model is None else [*models, language_model]:
@@ -109,6 +121,9 @@ def load(cfg: Any, subset: str | None = None) -> Loaded:
 
     tokenizer, bpe = task.build_tokenizer(cfg.tokenizer), task.build_bpe(cfg.bpe)
     coders = [coder for coder in (tokenizer, bpe) if coder is not None]
+    # What --post-process has joined has no pieces any more.
+    is_joined = cfg.common_eval.post_process == belonging.settings_in("bpe", cfg).get("bpe")
+    decoders = [tokenizer] if is_joined else [bpe, tokenizer]
 
     def encode(text: str) -> str:
         for coder in coders:
@@ -116,11 +131,30 @@ def load(cfg: Any, subset: str | None = None) -> Loaded:
         return text
 
     def decode(text: str) -> str:
-        for coder in reversed(coders):
-            text = coder.decode(text)
+        for coder in decoders:
+            text = text if coder is None else coder.decode(text)
         return text
 
     return Loaded(task, models, generator, saved_cfg, device, decode, encode, unknown_words)
+
+
+def _language_model(path: str, overrides: dict[str, Any], task: Any) -> Any:
+    """Return a language model whose tokens are those of a task's translations.
+
+    Raises:
+        UserError: it is another kind of model, or its dictionary differs.
+    """
+    from fairseq import checkpoint_utils
+
+    (model,), _, own_task = checkpoint_utils.load_model_ensemble_and_task([path], arg_overrides=overrides, task=None)
+    if hasattr(model, "encoder"):
+        raise UserError(f"--lm-path {path} is no language model, but one that translates; give it with --path")
+    if own_task.target_dictionary.symbols != task.target_dictionary.symbols:
+        raise UserError(
+            f"--lm-path {path} has another dictionary than the translations; train it on data of fairseq-preprocess "
+            "--only-source --srcdict with their dictionary, such as dict.de.txt"
+        )
+    return model
 
 
 def _model_overrides(text: str) -> dict[str, Any]:
@@ -311,9 +345,13 @@ def _print_sentence(
             continue
         detokenized = loaded.decode(text)
         if hasattr(scorer, "add_string"):
-            scorer.add_string(target, detokenized)
+            in_reference, in_translation = _UNKNOWN_WORDS
+            scorer.add_string(
+                target.replace(target_dictionary.unk_string(escape=True), in_reference),
+                detokenized.replace(target_dictionary.unk_string(), in_translation),
+            )
         elif loaded.unknown_words is None and post_process is None:
-            scorer.add(target_tokens, hypothesis["tokens"].int().cpu())
+            scorer.add(loaded.words(target_tokens), loaded.words(hypothesis["tokens"]))
         else:  # words instead of subwords
             reference = target_dictionary.encode_line(target, add_if_not_exist=True)
             scorer.add(reference, target_dictionary.encode_line(detokenized, add_if_not_exist=True))

@@ -11,9 +11,11 @@ from fairseq_compat.patches import (  # noqa: F401, I001  # importing registers 
     training,
     texts,
     dictionaries,
+    pretrained,
     data,
     tasks,
     epochs,
+    constraints,
     generation,  # replaces the main of fairseq-interactive, which checkpoints wraps
     checkpoints,
     resuming,

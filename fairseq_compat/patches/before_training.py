@@ -20,6 +20,10 @@ from fairseq_compat.patching import as_configuration, patch
 
 logger = logging.getLogger(__name__)
 
+#: Metrics of fairseq's validations that are the better the higher they are, and those that are the better the lower.
+_HIGHER_IS_BETTER = ("bleu", "accuracy", "acc", "f1", "chrf")
+_LOWER_IS_BETTER = ("loss", "nll_loss", "ppl", "wer", "uer", "cer")
+
 #: Sentences of a validation set in which the metric of the best checkpoint must appear.
 _TRIED = 8
 
@@ -28,17 +32,35 @@ _TRIED = 8
 def options_of_validation(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
     """Mistakes in ``--eval-bleu-args``, ``--eval-bleu-detok`` and others end a training without naming the option.
 
-    A name that generation does not take is ignored. Here all of them are read before any data is.
+    A name that generation does not take is ignored, and a metric of the wrong direction makes the worst model the best.
+    Here all of them are read before any data is.
     """
     from fairseq import utils
 
     cfg = as_configuration(cfg)
+    if cfg.optimizer is None:
+        raise UserError("--optimizer is missing; give one, such as adam")
+    _require_direction(cfg.checkpoint.best_checkpoint_metric, cfg.checkpoint.maximize_best_checkpoint_metric)
     utils.import_user_module(cfg.common)  # its tokenizers
     if getattr(cfg.task, "eval_bleu", False):
         generation_arguments("--eval-bleu-args", getattr(cfg.task, "eval_bleu_args", None))
         require_post_process("--eval-bleu-remove-bpe", getattr(cfg.task, "eval_bleu_remove_bpe", None))
         _require_tokenizer(cfg.task)
     return original(cfg, *args, **kwargs)
+
+
+def _require_direction(metric: str, maximizes: bool) -> None:
+    """Raise UserError where the best model by a metric would be the worst."""
+    if metric in _HIGHER_IS_BETTER and not maximizes:
+        raise UserError(
+            f"--best-checkpoint-metric {metric} is the better the higher it is, and the lowest would be kept; add "
+            "--maximize-best-checkpoint-metric"
+        )
+    if metric in _LOWER_IS_BETTER and maximizes:
+        raise UserError(
+            f"--maximize-best-checkpoint-metric would keep the model with the highest {metric}, the worst; leave it "
+            "out, or give --best-checkpoint-metric bleu or another one"
+        )
 
 
 def _require_tokenizer(task: Any) -> None:
@@ -229,9 +251,12 @@ def sentences_of_all_sizes(
         if len(ignored):
             size = dataset.size(ignored[0])
             tokens = " and ".join(str(int(length)) for length in (size if isinstance(size, tuple) else (size,)))
+            larger = "larger --max-source-positions and --max-target-positions"
+            allowed = larger if isinstance(max_positions, tuple) else "smaller --tokens-per-sample"
             raise UserError(
                 f"{len(ignored)} sentences have more tokens than model and task allow, {max_positions}, such as "
-                f"number {ignored[0]} with {tokens}; --skip-invalid-size-inputs-valid-test leaves them out"
+                f"number {ignored[0]} with {tokens}; give {allowed}, where the model was trained so, or leave them out "
+                "with --skip-invalid-size-inputs-valid-test"
             )
     return original(self, indices, dataset, max_positions, ignore_invalid_inputs)
 

@@ -297,7 +297,12 @@ def recorded_belonging(module: Any) -> None:
             self.belongs_to = belonging.require_resumable(filename, recorded, self.task, self.cfg, is_new=is_new)
             if not reset_optimizer:
                 require_same_training(state, filename, self, reset_lr_scheduler=reset_lr_scheduler)
-        return original(self, filename, reset_optimizer, reset_lr_scheduler, *args, **given)
+        try:
+            return original(self, filename, reset_optimizer, reset_lr_scheduler, *args, **given)
+        except Exception as error:
+            if not isinstance(error, UserError):
+                _require_same_sizes(filename, self.get_model())
+            raise
 
     @replaces(module.Trainer, "state_dict")
     def state_dict(original: Any, self: Any) -> dict[str, Any]:
@@ -305,6 +310,20 @@ def recorded_belonging(module: Any) -> None:
         record = getattr(self, "belongs_to", None) or belonging.of_training(self.task, self.cfg)
         state["extra_state"] |= {belonging.ENTRY: dict(record), "versions": versions.recorded_versions()}
         return state
+
+
+def _require_same_sizes(path: str, model: torch.nn.Module) -> None:
+    """Raise UserError where a checkpoint that could not be loaded has other parameters than a model."""
+    trained, asked = checkpoints.load_checkpoint(path, mapped=True)["model"], model.state_dict()
+    for name in {**asked, **trained}:
+        before, now = (tuple(values[name].shape) if name in values else None for values in (trained, asked))
+        if before != now:
+            found = f"no {name}" if before is None else f"{name} of {before}"
+            wanted = "none" if now is None else f"one of {now}"
+            raise UserError(
+                f"{path} has {found}, and this model has {wanted}: give the options of its training, and data made "
+                "with its dictionaries, fairseq-preprocess --srcdict and --tgtdict"
+            )
 
 
 def _require_same_kinds(state: Any, name: str, model: torch.nn.Module) -> None:

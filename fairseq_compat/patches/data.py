@@ -120,6 +120,42 @@ def numpy_aliases(module: Any) -> None:
     module.np = Overlay(numpy, int=int, compat=SimpleNamespace(long=int), percentile=percentile)
 
 
+@patch("fairseq.tasks.translation", function="load_langpair_dataset")
+def parts_of_data(original: Any, *args: Any, upsample_primary: int = -1, **options: Any) -> Any:
+    """Data of several parts, train and train1, or valid and valid1, end in ``negative dimensions are not allowed``.
+
+    fairseq takes the first part -1 times unless ``--upsample-primary`` is given, whose default shall be 1; with 0 it is
+    left out.
+    """
+    if upsample_primary < 1 and upsample_primary != -1:
+        raise UserError(f"--upsample-primary {upsample_primary} is out of range: 1 or more times")
+    return original(*args, upsample_primary=max(1, upsample_primary), **options)
+
+
+@patch("fairseq.data.data_utils", function="raise_if_valid_subsets_unintentionally_ignored")
+def unused_validation_sets(original: Any, train_cfg: Any) -> None:
+    """``--valid-subset valid,valid1`` is refused as if valid1 were not in it, with a traceback."""
+    from fairseq.data.data_utils import _find_extra_valid_paths
+
+    options = train_cfg.dataset
+    data = getattr(train_cfg.task, "data", None)
+    if options.combine_valid_subsets and options.valid_subset != "valid":
+        raise UserError(
+            f"--valid-subset {options.valid_subset} does not go with --combine-valid-subsets, which makes one set of "
+            "valid, valid1 and so on; leave one of them out"
+        )
+    is_allowed = options.ignore_unused_valid_subsets or options.combine_valid_subsets or options.disable_validation
+    if data is None or is_allowed:
+        return
+    there = {path.partition(".")[0] for path in _find_extra_valid_paths(data)}
+    unused = sorted(there - set(options.valid_subset.split(",")))
+    if unused:
+        raise UserError(
+            f"--valid-subset {options.valid_subset} does not have {', '.join(unused)} of the data; add it, or give "
+            "--combine-valid-subsets to make one set of all, or --ignore-unused-valid-subsets"
+        )
+
+
 @patch("fairseq.tasks", function="setup_task")
 def languages_of_the_data(original: Any, cfg: Any, **given: Any) -> Any:
     """``-s xx`` or ``-t xx`` alone is ignored: fairseq takes the first pair of languages that the data folder lists.
@@ -173,10 +209,18 @@ def _symbols(dictionary: str) -> list[str]:
 
 
 @patch("fairseq.data.data_utils", function="infer_language_pair")
-def languages_with_hyphens(original: Any, path: str) -> tuple[str | None, str | None]:
-    """A language with a hyphen is taken for a pair: of ``dict.zh-cn.txt`` fairseq makes a translation of zh into cn."""
+def languages_with_hyphens(original: Any, path: str) -> tuple[str, str]:
+    """A language with a hyphen is taken for a pair: of ``dict.zh-cn.txt`` fairseq makes a translation of zh into cn.
+
+    A folder without data ends in a traceback.
+    """
     pairs = pairs_in(path)
-    return pairs[0] if pairs else (None, None)
+    if not pairs:
+        raise UserError(
+            f"{path} has no data of two languages, such as train.en-de.en.bin; give the --destdir of "
+            "fairseq-preprocess, or --source-lang and --target-lang"
+        )
+    return pairs[0]
 
 
 def pairs_in(folder: str) -> list[tuple[str, str]]:

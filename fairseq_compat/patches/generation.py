@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import IO, Any
 
 import torch
@@ -88,6 +89,16 @@ def _results(path: str) -> Iterator[IO[str]]:
             text.detach()
 
 
+@patch("fairseq.tasks.translation", function="TranslationTask.build_dataset_for_inference")
+def truncated_lines(original: Any, self: Any, src_tokens: Any, src_lengths: Any, constraints: Any = None) -> Any:
+    """``--truncate-source`` has no effect on text that is read as text, and a line that is too long ends a command."""
+    if self.cfg.truncate_source:
+        most = self.cfg.max_source_positions
+        src_tokens = [torch.cat([tokens[:-1][: most - 1], tokens[-1:]]) for tokens in src_tokens]
+        src_lengths = [len(tokens) for tokens in src_tokens]
+    return original(self, src_tokens, src_lengths, constraints)
+
+
 @patch("fairseq_cli.interactive")
 def generated_lines(module: Any) -> None:
     """``fairseq-interactive`` ends after the first sentence with ``--replace-unk``, and with soft alignments.
@@ -135,6 +146,10 @@ def _require_shard(cfg: Any) -> None:
         raise UserError(f"--shard-id {shard} is none of --num-shards {shards}; give 0 to {max(shards, 1) - 1}")
 
 
+#: Whether blocks that are too long are left out, which ``fairseq-eval-lm`` does not hand to the task; programs do it.
+_evaluation = SimpleNamespace(skips=True)
+
+
 @patch("fairseq_cli.eval_lm", function="main")
 def context_of_tokens(original: Any, cfg: Any, **kwargs: Any) -> Any:
     """``fairseq-eval-lm`` stops with an assertion where ``--context-window`` leaves no token to evaluate.
@@ -156,10 +171,24 @@ def context_of_tokens(original: Any, cfg: Any, **kwargs: Any) -> Any:
                 f"--context-window {window} needs the text in order, without --num-shards {cfg.dataset.num_shards}"
             )
         cfg.dataset.num_workers = min(cfg.dataset.num_workers, 1)
+    _evaluation.skips = cfg.dataset.skip_invalid_size_inputs_valid_test
     symbol = cfg.common_eval.post_process
     if symbol not in (None, "subword_nmt", "@@ "):
         raise UserError(f"--post-process {symbol!r} is not known to fairseq-eval-lm; give subword_nmt, or leave it out")
     return original(cfg, **kwargs)
+
+
+@patch("fairseq.tasks.language_modeling", function="LanguageModelingTask.eval_lm_dataloader")
+def evaluated_blocks(
+    original: Any, self: Any, dataset: Any, *args: Any, max_positions: Any = None, **kwargs: Any
+) -> Any:
+    """``fairseq-eval-lm`` leaves out what is longer than the model allows, and gives the perplexity of the rest.
+
+    With ``--tokens-per-sample`` above that of the training this is the end of the text.
+    """
+    if not _evaluation.skips and max_positions is not None:
+        self.filter_indices_by_size(dataset.ordered_indices(), dataset, max_positions)
+    return original(self, dataset, *args, max_positions=max_positions, **kwargs)
 
 
 @patch("fairseq.utils", function="load_align_dict")
@@ -206,6 +235,24 @@ def samples_of_few(
     As many as there are stand for all of them.
     """
     original(self, tgt_dict, min(sampling_topk, len(tgt_dict)), sampling_topp)
+
+
+@patch("fairseq.models.bart.model", function="BARTModel.set_beam_size")
+def beams_of_bart(original: Any, self: Any, beam: int) -> None:
+    """A BART model takes all that it reads for the beam of the last search, so that other sentences are attended to.
+
+    With ``--eval-bleu`` its training stops (``shape ... is invalid for input of size``), or attends to one of five
+    sources. Here a model does not know of searches; each hypothesis of a beam attends to a copy of what was read.
+    """
+
+
+@patch("fairseq.modules.beamable_mm", function="BeamableMM.__init__")
+def beams_of_convolutions(original: Any, self: Any, beam_size: int | None = None) -> None:
+    """``translate(texts, beam=1)`` of a convolutional model translates the first of five texts five times.
+
+    Its attention was made for the beam that the model was loaded with. Here it computes the same for any.
+    """
+    original(self)
 
 
 @patch("fairseq.ngram_repeat_block")

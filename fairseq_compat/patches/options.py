@@ -143,9 +143,14 @@ def values_of_options(original: Any, *args: Any, **kwargs: Any) -> Any:
     """``--bf16`` stops (``'NoneType' object has no attribute 'xla_device'``); ``--max-tokens -1`` fills the memory.
 
     fairseq's option parser takes every ``--bf16`` run for a TPU run. Without PyTorch/XLA there is no TPU. And some
-    numbers, such as ``--num-workers 99999``, fill the memory or never end.
+    numbers, such as ``--num-workers 99999``, fill the memory or never end. Without ``--arch`` it ends with no word.
     """
-    result = original(*args, **kwargs)
+    try:
+        result = original(*args, **kwargs)
+    except RuntimeError as error:
+        if error.args:
+            raise
+        raise UserError("--arch is missing; give an architecture, such as transformer") from error
     given = result[0] if isinstance(result, tuple) else result
     if importlib.util.find_spec("torch_xla") is None:
         given.tpu = False

@@ -153,7 +153,16 @@ def _parallel_texts(args: Any) -> Iterator[list[str]]:
 def parallel_data(
     original: Any, self: Any, src: Any, src_sizes: Any, src_dict: Any, tgt: Any = None, *args: Any, **kwargs: Any
 ) -> None:
-    """Source and target of different length that were binarized one by one end a training in an assertion."""
+    """Source and target of different length that were binarized one by one end a training in an assertion.
+
+    ``--load-alignments`` of data in several parts ends in an ``IndexError``, or gives sentences those of others.
+    """
+    aligned = kwargs.get("align_dataset")
+    if aligned is not None and len(aligned) != len(src):
+        raise UserError(
+            f"--load-alignments: the data have {len(src):,} sentences, and {len(aligned):,} with alignments; make one "
+            "part of train, train1 and so on, without --upsample-primary"
+        )
     if tgt is not None and len(src) != len(tgt):
         raise UserError(
             f"the data have {len(src):,} sentences of the source and {len(tgt):,} of the target; make them anew, of "

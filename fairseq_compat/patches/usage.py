@@ -40,6 +40,32 @@ def _raised_in(error: BaseException) -> Any:
     return None if traceback is None else traceback.tb_frame.f_globals
 
 
+@patch("fairseq.dataclass.utils", function="convert_namespace_to_omegaconf")
+def values_of_configurations(original: Any, args: Any) -> Any:
+    """An option that is missing, as ``--lr-scheduler polynomial_decay`` needs one, ends in hydra's words."""
+    from hydra.errors import ConfigCompositionException
+
+    try:
+        return original(args)
+    except ConfigCompositionException as error:
+        option = str(getattr(error.__cause__, "full_key", None) or "").rpartition(".")[2].replace("_", "-")
+        if not option:
+            raise
+        reason = str(error.__cause__).splitlines()[0]
+        raise UserError(f"--{option} is missing, or has a value of another kind ({reason})") from error
+
+
+@patch("fairseq.models", function="build_model")
+def options_of_models(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Options of a model that contradict one another, or the data, as ``--share-all-embeddings`` may, end so, too."""
+    try:
+        return original(*args, **kwargs)
+    except (AssertionError, ValueError) as error:
+        if error.args and not isinstance(error, UserError):
+            raise UserError(str(error)) from error
+        raise
+
+
 @patch("fairseq.tasks.fairseq_task", function="FairseqTask.build_generator")
 def options_of_search(original: Any, self: Any, models: Any, args: Any, *more: Any, **kwargs: Any) -> Any:
     """Options of generation that contradict one another end with a traceback; beam groups, in the first search only."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fairseq_compat import UserError
 from fairseq_depthwise.modules.decoding.graph_search import Graphs, GraphSearch, SearchLimits
-from fairseq_depthwise.serving.directions import target_start
+from fairseq_depthwise.serving.directions import target_end, target_start
 from fairseq_depthwise.serving.options import BeamOptions as BeamOptions
 from fairseq_depthwise.serving.search.alignment import cross_attention
 from fairseq_depthwise.serving.search.constraints import ConstrainedSearch
@@ -65,6 +65,7 @@ class BeamSearch(Search):
         start, prefix = target_start(task)
         limits = SearchLimits(options.beam, options.length_penalty, longest, start, tuple(prefix))
         super().__init__(task.target_dictionary, limits, graphs)
+        self.hidden.add(target_end(task))
 
     @torch.no_grad()
     def hypotheses(
@@ -85,6 +86,7 @@ class BeamSearch(Search):
             raise UserError("--constraints are for models that translate word by word; this one refines translations")
         order = self._options.constraints or "ordered"
         generator.search = ConstrainedSearch(self.dictionary, order, prefix=len(prefix), beam=generator.beam_size)
+        generator.search.eos = target_end(self._task)
         source = batch["net_input"]["src_tokens"]
         found = generator.generate(
             self._models, batch, constraints=pack_constraints(constraints), bos_token=self.limits.start,

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from fairseq.tasks import TASK_REGISTRY, FairseqTask
 from fairseq.tasks.translation import TranslationTask
+from fairseq.tasks.translation_from_pretrained_bart import TranslationFromPretrainedBARTTask
 from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
 
 from fairseq_compat import UserError
@@ -119,4 +120,21 @@ def target_start(task: FairseqTask) -> tuple[int, list[int]]:
     search: Any = SimpleNamespace(generate=lambda *batch, **asked: asked)
     asked: Any = task.inference_step(search, [], {"net_input": {"src_tokens": torch.zeros(1, 1).long()}})
     start, prefix = asked.get("bos_token"), asked.get("prefix_tokens")
-    return task.target_dictionary.eos() if start is None else start, [] if prefix is None else prefix[0].tolist()
+    return target_end(task) if start is None else start, [] if prefix is None else prefix[0].tolist()
+
+
+def target_end(task: FairseqTask) -> int:
+    """Return the token that ends every translation; of mBART's task it is the language."""
+    dictionary = task.target_dictionary
+    if isinstance(task, TranslationFromPretrainedBARTTask):
+        return int(dictionary.index(f"[{task.args.target_lang}]"))
+    return int(dictionary.eos())
+
+
+def require_graphs(task: FairseqTask, path: str) -> None:
+    """Raise UserError where graphs cannot search as a task does."""
+    if target_end(task) != task.target_dictionary.eos():
+        raise UserError(
+            f"{path} was trained with --task translation_from_pretrained_bart, whose sentences end with their "
+            "language; it can be translated with, but neither compiled nor exported"
+        )

@@ -23,7 +23,7 @@ from fairseq_depthwise.checkpoints.exported_weights import CONFIG, FORMAT, SUBWO
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.options import require_extra
-from fairseq_depthwise.serving.directions import around, languages_of, recorded_task, target_start
+from fairseq_depthwise.serving.directions import around, languages_of, recorded_task, require_graphs, target_start
 from fairseq_depthwise.serving.options import FORMATS, BeamOptions, ExportOptions, TextOptions
 from fairseq_depthwise.serving.text_codec import settings_for
 from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours, write_graphs
@@ -44,6 +44,7 @@ def export(checkpoint: str, folder: str, options: ExportOptions, say: Callable[[
     if with_graphs := options.format in FORMATS:
         refuse_unless_ours(trained.path, ARCH_MODEL_REGISTRY[trained.architecture], trained.architecture)
     data, task = recorded_task(trained, options.data, (options.source_lang, options.target_lang))
+    require_graphs(task, trained.path)
     model = cast(StackModel, trained.model(task, data).to(getattr(torch, options.dtype)))
     if with_graphs:
         model.prepare_for_inference_(BeamOptions().cfg())

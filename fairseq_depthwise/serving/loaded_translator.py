@@ -23,7 +23,7 @@ from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.modules.decoding.shortlist import Shortlist
 from fairseq_depthwise.serving.beam_search import BeamSearch
 from fairseq_depthwise.serving.compiled_graphs import compiled_graphs
-from fairseq_depthwise.serving.directions import around, languages_of, recorded_task
+from fairseq_depthwise.serving.directions import around, languages_of, recorded_task, require_graphs
 from fairseq_depthwise.serving.exported_folder import exported_model, is_exported
 from fairseq_depthwise.serving.kept_graphs import any_kept
 from fairseq_depthwise.serving.onnx_graphs import int8_graphs
@@ -161,7 +161,7 @@ def trained_models(
     search = BeamSearch(task, models, options.beam, device)  # makes them ready
     if search.refines:
         _require_one_hypothesis(first.path, options)
-    graphs = _graphs(models, ":".join(files), options, device, say)
+    graphs = _graphs(models, task, ":".join(files), options, device, say)
     positions = utils.resolve_max_positions(task.max_positions(), *(one.max_positions() for one in models))
     longest: int = positions[0] if isinstance(positions, tuple | list) else positions
     return LoadedModels(
@@ -189,8 +189,9 @@ def _require_one_hypothesis(path: str, options: TranslatorOptions) -> None:
 
 
 def _graphs(
-    models: list[Any], path: str, options: TranslatorOptions, device: torch.device, say: Callable[[str], None]
-) -> Graphs | None:
+    models: list[Any], task: Any, path: str, options: TranslatorOptions, device: torch.device,
+    say: Callable[[str], None],
+) -> Graphs | None:  # fmt: skip
     """Return graphs where options ask for them, and without a word those that have been compiled before.
 
     Models that cannot be compiled translate as they are.
@@ -202,6 +203,7 @@ def _graphs(
         return None
     shortlist = Shortlist(options.shortlist, models, options.shortlist_size) if options.shortlist else None
     try:
+        require_graphs(task, path)
         for model in models:
             refuse_unless_ours(path, type(model))
         if device.type != "cpu":

@@ -31,6 +31,12 @@ def training(copy_reverse_data: Path, tiny_model_options: Callable[[str], list[s
         "--eval-bleu --eval-bleu-remove-bpe words",
         "--max-source-positions 5",
         "--max-tokens-valid 5",
+        "--eval-bleu --best-checkpoint-metric bleu",
+        "--maximize-best-checkpoint-metric",
+        "--share-all-embeddings --decoder-embed-dim 32",
+        "--lr-scheduler polynomial_decay",
+        "--upsample-primary 0",
+        "--combine-valid-subsets --valid-subset valid,valid1",
     ],
 )
 def test_refused_before_the_first_update(
@@ -40,6 +46,9 @@ def test_refused_before_the_first_update(
         "--best-checkpoint-metric": "--best-checkpoint-metric bleu",
         "--max-source-positions": "--skip-invalid-size-inputs-valid-test",
         "--max-tokens-valid": "--max-tokens",
+        "--share-all-embeddings": "--encoder-embed-dim",
+        "--lr-scheduler": "--total-num-update",
+        "--combine-valid-subsets": "--valid-subset",
     }
     first, *others = [word for word in words.split() if word.startswith("--")]
     sentence = refusal(*training, *words.split(), "--save-dir", tmp_path / "run")

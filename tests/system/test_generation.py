@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+import sentencepiece
 from training_states import hypotheses
 
 RunCommand = Callable[..., CompletedProcess[str]]
@@ -89,7 +91,61 @@ def test_results_stay_until_there_are_new_ones(
     assert list(results.parent.iterdir()) == [results]
 
 
+def test_an_unknown_word_of_a_reference_is_one_word(
+    run_command: RunCommand, options: list[object], copy_reverse_text: Path, tmp_path: Path
+) -> None:
+    data, dictionary = tmp_path / "data-bin", tmp_path / "dict.txt"
+    (tmp_path / "test.src").write_text("w1 w2\nw3\n")
+    (tmp_path / "test.tgt").write_text("w1 new w2\nnew\n")
+    dictionary.write_bytes((Path(str(options[0])) / "dict.tgt.txt").read_bytes())
+    run_command(
+        "fairseq-preprocess", "--source-lang", "src", "--target-lang", "tgt", "--srcdict", dictionary, "--tgtdict",
+        dictionary, "--testpref", tmp_path / "test", "--destdir", data,
+    )  # fmt: skip
+    output = run_command("fairseq-generate", data, *options[1:], "--max-len-b", 5, "--sacrebleu").stdout
+    assert "T-0\tw1 <<unk>> w2\n" in output
+    assert "ref_len = 4)" in output
+
+
+def test_subwords_are_joined_once(
+    run_command: RunCommand, copy_reverse_text: Path, tiny_model_options: Callable[[str], list[str]], tmp_path: Path
+) -> None:
+    text = (copy_reverse_text / "valid.src").read_text().splitlines()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(text), model_prefix=str(tmp_path / "spm"), vocab_size=20, model_type="bpe",
+        hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    model, data = tmp_path / "spm.model", tmp_path / "data-bin"
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    lines = "".join(" ".join(processor.encode(line, out_type=str)) + "\n" for line in text)
+    for language in ("src", "tgt"):
+        (tmp_path / f"text.{language}").write_text(lines, encoding="utf-8")
+    prefixes = [part for name in ("train", "valid", "test") for part in (f"--{name}pref", str(tmp_path / "text"))]
+    run_command("fairseq-preprocess", "--source-lang", "src", "--target-lang", "tgt", *prefixes, "--destdir", data)
+    subwords = ["--bpe", "sentencepiece", "--sentencepiece-model", model]
+    run_command(
+        "fairseq-train", data, *tiny_model_options("transformer"), "--cpu", "--optimizer", "adam", "--max-tokens", 500,
+        "--max-update", 1, "--save-dir", tmp_path, "--disable-validation", "--no-epoch-checkpoints", *subwords,
+    )  # fmt: skip
+    generate = ["fairseq-generate", data, "--path", tmp_path / "checkpoint_last.pt", "--cpu", "--max-len-b", 9]
+    output = run_command(*generate, *subwords, "--post-process", "sentencepiece").stdout
+    references = dict(re.findall(r"^T-(\d+)\t(.*)$", output, re.MULTILINE))
+    assert [references[str(number)] for number in range(len(text))] == text
+    assert hypotheses(output, "D") == hypotheses(output)
+
+
 # fairseq-interactive.
+
+
+def test_lines_are_truncated_as_data_is(run_command: RunCommand, options: list[object]) -> None:
+    asked = [*options, "--max-source-positions", 4, "--truncate-source", "--max-len-b", 4, "--buffer-size", 2]
+    output = run_command("fairseq-interactive", *asked, "--batch-size", 2, stdin="w1 w2 w3 w4 w5\nw6\n").stdout
+    assert re.findall(r"^S-\d\t(.*)$", output, re.MULTILINE) == ["w1 w2 w3", "w6"]
+
+
+def test_constraints_longer_than_a_translation_are_refused(refusal: Callable[..., str], options: list[object]) -> None:
+    asked = [*options, "--max-len-b", 2, "--constraints"]
+    assert "--constraints have 3 tokens" in refusal("fairseq-interactive", *asked, stdin="w1\tw1 w2\tw3\n")
 
 
 def test_alignments_are_those_of_generate(run_command: RunCommand, generate: list[object], generated: str) -> None:
@@ -185,8 +241,56 @@ def test_a_context_leaves_tokens_to_evaluate(
     evaluate = ["fairseq-eval-lm", data, "--path", tmp_path / "checkpoint_last.pt", "--cpu", "--tokens-per-sample", 32]
     assert "--context-window 32" in refusal(*evaluate, "--context-window", 32)
     assert "--num-shards" in refusal(*evaluate, "--context-window", 8, "--num-shards", 2)
+    # The last block, of what is left of the text, would be short enough for the model.
+    assert "--tokens-per-sample" in refusal(*evaluate[:-1], 57)
+    run_command(*evaluate[:-1], 57, "--skip-invalid-size-inputs-valid-test")
     losses = set()
     for workers in (0, 3):
         result = run_command(*evaluate, "--context-window", 8, "--batch-size", 1, "--num-workers", workers)
         losses |= set(re.findall(r"Loss \(base 2\): ([\d.]+)", result.stdout + result.stderr))
     assert len(losses) == 1
+
+
+def test_a_language_model_has_the_dictionary_of_the_translations(
+    run_command: RunCommand,
+    refusal: Callable[..., str],
+    generate: list[object],
+    copy_reverse_text: Path,
+    tmp_path: Path,
+) -> None:
+    command, data, *others = generate
+    text, translating = copy_reverse_text / "valid.tgt", tmp_path / "translating"
+    shutil.copytree(str(data), translating)
+    dictionary = translating / "dict.txt"
+    lines = (translating / "dict.tgt.txt").read_text().splitlines(keepends=True)
+    paths = []
+    for name, symbols in (("other", lines[::-1]), ("same", lines)):
+        dictionary.write_text("".join(symbols))
+        folder = tmp_path / name
+        run_command(
+            "fairseq-preprocess",
+            "--only-source",
+            "--srcdict",
+            dictionary,
+            "--trainpref",
+            text,
+            "--validpref",
+            text,
+            "--destdir",
+            folder,
+        )
+        run_command(
+            "fairseq-train", folder, "--task", "language_modeling", "--arch", "transformer_lm", "--decoder-layers", 1,
+            "--decoder-embed-dim", 16, "--decoder-ffn-embed-dim", 16, "--decoder-attention-heads", 2, "--cpu",
+            "--optimizer", "adam", "--tokens-per-sample", 32, "--max-tokens", 512, "--max-update", 1, "--save-dir",
+            folder, "--disable-validation", "--no-epoch-checkpoints",
+        )  # fmt: skip
+        paths.append(folder / "checkpoint_last.pt")
+    other, same = paths
+    translate = [command, translating, *others, "--lm-weight", 0.5, "--lm-path"]
+    assert len(hypotheses(run_command(*translate, same).stdout)) == 40
+    assert "the translations" not in refusal(*translate, other)  # the folder's dictionary is not the model's
+    dictionary.write_text("".join(lines[::-1]))
+    assert "the translations" in refusal(*translate, other)
+    assert "--path" in refusal(*translate, others[1])
+    assert "--lm-path" in refusal(command, translating, "--path", f"{others[1]}:{same}", "--cpu")

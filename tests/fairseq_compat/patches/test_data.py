@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy
 import pytest
@@ -12,7 +15,7 @@ from fairseq import tasks
 from fairseq.data import Dictionary, LanguagePairDataset, ListDataset, TokenBlockDataset, data_utils
 from fairseq.data.data_utils import load_indexed_dataset
 from fairseq.data.indexed_dataset import make_builder
-from fairseq.tasks.translation import TranslationConfig
+from fairseq.tasks.translation import TranslationConfig, load_langpair_dataset
 from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
 from many_languages import configured, directions, languages, make_data
 from omegaconf import DictConfig, OmegaConf
@@ -106,7 +109,59 @@ def test_lengths_in_buckets_and_blocks_of_tokens() -> None:
     assert [len(blocks[place]) for place in range(2)] == [1, 2]
 
 
+# Data of several parts.
+
+
+@pytest.mark.parametrize(("asked", "times"), [({}, 1), ({"upsample_primary": 1}, 1), ({"upsample_primary": 3}, 3)])
+def test_the_first_of_several_parts_is_taken_as_often_as_asked(
+    asked: dict[str, int], times: int, tmp_path: Path
+) -> None:
+    folder, dictionary = tmp_path / "data", dictionary_of(12)
+    data_in(folder, train1=["w1 w2", "w3"])
+
+    def size(split: str, **options: Any) -> int:
+        given = (str(folder), split, "src", dictionary, "tgt", dictionary)
+        places = {"left_pad_source": True, "left_pad_target": False}
+        limits = {"max_source_positions": 99, "max_target_positions": 99}
+        return len(load_langpair_dataset(*given, dataset_impl="mmap", **options, **places, **limits))
+
+    once = size("train", combine=False, **asked)
+    assert size("train", combine=True, **asked) == times * once + 2
+    with pytest.raises(UserError, match=r"^--upsample-primary 0"):
+        size("train", combine=True, upsample_primary=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"valid_subset": "valid,valid1"}, None),
+        ({"combine_valid_subsets": True}, None),
+        ({"ignore_unused_valid_subsets": True}, None),
+        ({}, "--valid-subset valid .*valid1"),
+        ({"valid_subset": "valid,valid1", "combine_valid_subsets": True}, "--combine-valid-subsets"),
+    ],
+)
+def test_every_validation_set_is_named_or_left_out(given: dict[str, Any], named: str | None, tmp_path: Path) -> None:
+    data_in(tmp_path / "data", valid1=["w1 w2"])
+    options = {"valid_subset": "valid", "combine_valid_subsets": None, "ignore_unused_valid_subsets": False}
+    dataset = SimpleNamespace(**{**options, "disable_validation": False, **given})
+    cfg = SimpleNamespace(task=SimpleNamespace(data=str(tmp_path / "data")), dataset=dataset)
+    with pytest.raises(UserError, match=named) if named else nullcontext():
+        data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)
+
+
+def test_alignments_of_a_part_of_the_data_are_refused() -> None:
+    texts, dictionary = [torch.tensor([4, 2])] * 2, dictionary_of(8)
+    with pytest.raises(UserError, match="--load-alignments"):
+        LanguagePairDataset(texts, [2, 2], dictionary, texts, [2, 2], dictionary, align_dataset=[torch.tensor([0, 0])])
+
+
 # Languages.
+
+
+def test_a_folder_without_data_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=str(tmp_path)):
+        data_utils.infer_language_pair(str(tmp_path))
 
 
 def pairs(folder: Path, *names: str) -> Path:

@@ -48,3 +48,10 @@ def test_numbers_that_never_end_are_refused_on_every_command_line(words: str, st
     given = [str(stock_data), "--arch", "transformer", "--criterion", "label_smoothed_cross_entropy", *words.split()]
     with pytest.raises(UserError, match=rf"^{words.split()[0]} \S+ is out of range"):
         of_fairseq.parse_args_and_arch(of_fairseq.get_training_parser(), given)
+
+
+def test_a_training_needs_an_architecture(stock_data: Path) -> None:
+    from fairseq import options as of_fairseq
+
+    with pytest.raises(UserError, match=r"^--arch"):
+        of_fairseq.parse_args_and_arch(of_fairseq.get_training_parser(), [str(stock_data)])

@@ -1,0 +1,142 @@
+"""Patches of trainings that begin with a pretrained model: mBART's task of translation, and XLM's."""
+
+from __future__ import annotations
+
+from itertools import chain
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from fairseq_compat import checkpoints
+from fairseq_compat.errors import UserError
+from fairseq_compat.patching import patch, replaces
+
+#: Of XLM's parameters those that a Transformer has as well begin with one of these, somewhere in their names.
+_OF_TRANSFORMERS = ("embed_tokens", "embed_positions", "layers")
+
+
+@patch("fairseq.tasks.fairseq_task", function="FairseqTask.__init__")
+def options_of_tasks(original: Any, self: Any, cfg: Any, **kwargs: Any) -> None:
+    """mBART cannot be fine-tuned: ``'TranslationFromPretrainedBARTTask' object has no attribute 'args'``.
+
+    Neither can other tasks be used that were made of the one of translation before 0.11, as that of noisy channels.
+    """
+    original(self, cfg, **kwargs)
+    if cfg is not None:  # older tasks set their own
+        self.args = cfg
+
+
+@patch("fairseq.tasks.translation_from_pretrained_bart")
+def languages_of_mbart(module: Any) -> None:
+    """Without ``--langs`` mBART's task ends in a traceback; a language that is not in it is the unknown word.
+
+    All sentences of that language end with the unknown word then, and nothing is said. ``--prepend-bos`` has no effect
+    on text that ``fairseq-interactive`` reads, and other options have none at all.
+    """
+    task = module.TranslationFromPretrainedBARTTask
+
+    @replaces(task, "__init__")
+    def __init__(  # noqa: N807  # put in place of a method
+        original: Any, self: Any, args: Any, source_dictionary: Any, target_dictionary: Any
+    ) -> None:
+        if not getattr(args, "langs", None):
+            raise UserError("--langs is missing; give the languages of the pretraining in their order, such as en_XX")
+        for name in ("truncate_source", "num_batch_buckets"):
+            if getattr(args, name, None):
+                raise UserError(f"--{name.replace('_', '-')} has no effect on mBART's task; leave it out")
+        original(self, args, source_dictionary, target_dictionary)
+        for option, language, dictionary in (
+            ("--source-lang", args.source_lang, source_dictionary),
+            ("--target-lang", args.target_lang, target_dictionary),
+        ):
+            if dictionary.index(f"[{language}]") == dictionary.unk():
+                raise UserError(
+                    f"{option} {language} is none of --langs {args.langs}; give the languages of the pretraining, and "
+                    "name those of the data as they are named there"
+                )
+
+    @replaces(task, "build_dataset_for_inference")
+    def build_dataset_for_inference(
+        original: Any, self: Any, src_tokens: Any, src_lengths: Any, constraints: Any = None
+    ) -> Any:
+        if getattr(self.args, "prepend_bos", False):  # no option of models of fairseq 0.9
+            first = src_tokens[0].new_tensor([self.source_dictionary.bos()])
+            src_tokens = [torch.cat([first, tokens]) for tokens in src_tokens]
+        return original(self, src_tokens, [len(tokens) + 1 for tokens in src_tokens], constraints)
+
+
+@patch("fairseq.tasks.translation_from_pretrained_bart")
+def searches_of_mbart(module: Any) -> None:
+    """mBART's task ignores ``--sampling``, ``--constraints``, ``--lm-path`` and others, and its BLEU is too high.
+
+    Its sentences end with their language instead of the end of sentences. Here a search differs in nothing else, and in
+    ``--eval-bleu`` that token is no word that every translation and every reference has.
+    """
+    from fairseq.sequence_scorer import SequenceScorer
+    from fairseq.tasks import FairseqTask
+
+    task = module.TranslationFromPretrainedBARTTask
+
+    @replaces(task, "build_generator")
+    def build_generator(
+        original: Any, self: Any, models: Any, args: Any, seq_gen_cls: Any = None, extra_gen_cls_kwargs: Any = None,
+        prefix_allowed_tokens_fn: Any = None,
+    ) -> Any:  # fmt: skip
+        end = self.target_dictionary.index(f"[{self.args.target_lang}]")
+        if getattr(args, "score_reference", False):
+            return SequenceScorer(
+                self.target_dictionary, compute_alignment=getattr(args, "print_alignment", False), eos=end
+            )
+        options = {**(extra_gen_cls_kwargs or {}), "eos": end}
+        generator = FairseqTask.build_generator(self, models, args, seq_gen_cls, options, prefix_allowed_tokens_fn)
+        generator.search.eos = end
+        return generator
+
+    @replaces(task, "_inference_with_bleu")
+    def _inference_with_bleu(original: Any, self: Any, generator: Any, sample: Any, model: Any) -> Any:
+        end, end_of_sentences = generator.eos, self.target_dictionary.eos()
+
+        def generate(*args: Any, **kwargs: Any) -> Any:
+            translations = generator.generate(*args, **kwargs)
+            for hypothesis in chain.from_iterable(translations):
+                hypothesis["tokens"] = hypothesis["tokens"].masked_fill(hypothesis["tokens"] == end, end_of_sentences)
+            return translations
+
+        target = sample["target"].masked_fill(sample["target"] == end, end_of_sentences)
+        return original(self, SimpleNamespace(generate=generate), {**sample, "target": target}, model)
+
+
+@patch("fairseq.hub_utils", function="GeneratorHubInterface.string")
+def texts_without_languages(original: Any, self: Any, tokens: Any) -> str:
+    """``translate`` of a model of several languages leaves the name of one in each text, as ``[ro_RO]`` at its end."""
+    hidden = set()
+    for language in getattr(self.task, "langs", None) or ():
+        for symbol in (f"[{language}]", f"__{language}__"):
+            if symbol in self.tgt_dict:
+                hidden.add(self.tgt_dict.index(symbol))
+    text: str = self.tgt_dict.string(tokens, extra_symbols_to_ignore=hidden) if hidden else original(self, tokens)
+    return text
+
+
+@patch("fairseq.models.transformer_from_pretrained_xlm", function="upgrade_state_dict_with_xlm_weights")
+def parameters_of_xlm(original: Any, state_dict: dict[str, Any], pretrained_xlm_checkpoint: str | None) -> Any:
+    """A model of XLM with other positions or sizes ends in pages of names, without the option that is missing.
+
+    A trained translation model reads XLM's file again wherever it is used, and cannot be used without it.
+    """
+    path = pretrained_xlm_checkpoint
+    if path is None:  # of a trained model, which has what became of them
+        return state_dict
+    for name, value in checkpoints.load_checkpoint(path)["model"].items():
+        for part in filter(name.__contains__, _OF_TRANSFORMERS):
+            own = name[name.index(part) :]
+            shape = tuple(state_dict[own].shape) if own in state_dict else None
+            if shape != tuple(value.shape):
+                found = "no such parameter" if shape is None else f"one of {shape}"
+                raise UserError(
+                    f"--pretrained-xlm-checkpoint {path} has {name} of {tuple(value.shape)}, and this model has "
+                    f"{found}: give the sizes of its training, and --encoder-learned-pos, --decoder-learned-pos"
+                )
+            state_dict[own] = value
+    return state_dict
