@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import IO, Any
 
 import torch
@@ -16,7 +17,11 @@ import torch
 from fairseq_compat import files
 from fairseq_compat.errors import UserError
 from fairseq_compat.generation_options import require_generation, require_post_process
+from fairseq_compat.literals import dictionary
 from fairseq_compat.patching import as_configuration, patch, replaces
+
+#: The logarithm of a probability that float32 still has with all of its digits.
+_LEAST = math.log(torch.finfo(torch.float32).tiny)
 
 #: Options of fairseq-generate that fairseq-interactive takes as well, and ignores: a group, and names in it.
 _OF_GENERATE = {
@@ -143,6 +148,7 @@ def context_of_tokens(original: Any, cfg: Any, **kwargs: Any) -> Any:
     several processes load data, without a word: one does it here. Of shards no batch has the one before.
     """
     cfg = as_configuration(cfg)
+    dictionary("--model-overrides", cfg.common_eval.model_overrides)
     _require_shard(cfg)
     window, tokens = cfg.eval_lm.context_window, getattr(cfg.task, "tokens_per_sample", None)
     if window < 0 or (tokens is not None and window >= tokens):
@@ -160,6 +166,16 @@ def context_of_tokens(original: Any, cfg: Any, **kwargs: Any) -> Any:
     if symbol not in (None, "subword_nmt", "@@ "):
         raise UserError(f"--post-process {symbol!r} is not known to fairseq-eval-lm; give subword_nmt, or leave it out")
     return original(cfg, **kwargs)
+
+
+@patch("fairseq_cli.eval_lm", function="eval_lm")
+def tokens_to_evaluate(original: Any, models: Any, source_dictionary: Any, batch_iterator: Any, **options: Any) -> Any:
+    """A shard without a batch, of ``--num-shards``, has the perplexity 1 in ``fairseq-eval-lm``."""
+    batches = iter(batch_iterator)
+    first: dict[str, Any] = next(batches, {})
+    if "net_input" not in first:  # what fills up a shard that has a batch less than others
+        raise UserError("--shard-id is that of a shard without a batch; give fewer --num-shards, or --batch-size")
+    return original(models, source_dictionary, chain([first], batches), **options)
 
 
 @patch("fairseq.utils", function="load_align_dict")
@@ -206,6 +222,17 @@ def samples_of_few(
     As many as there are stand for all of them.
     """
     original(self, tgt_dict, min(sampling_topk, len(tgt_dict)), sampling_topp)
+
+
+@patch("fairseq.search", function="Sampling.step")
+def samples_of_the_improbable(original: Any, self: Any, step: int, lprobs: Any, *args: Any, **kwargs: Any) -> Any:
+    """With ``--sampling --temperature 0.01`` all tokens but the one that may not follow have the probability 0.
+
+    PyTorch then refuses to draw one. Here such tokens keep their probabilities relative to one another.
+    """
+    highest = lprobs.amax(dim=-1, keepdim=True)
+    lprobs = torch.where(highest < _LEAST, lprobs - highest, lprobs)
+    return original(self, step, lprobs, *args, **kwargs)
 
 
 @patch("fairseq.ngram_repeat_block")
