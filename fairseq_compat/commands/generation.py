@@ -136,9 +136,14 @@ def _has(options: Any, name: str) -> bool:
         return hasattr(options, name)
     if not OmegaConf.is_dict(options):
         return False
-    # A mandatory option without a value is among the keys, and not "in" the options.
-    names = list(options.keys())
-    return name in names or any(_has(options._get_node(part), name) for part in names)
+    # As they are: one may be mandatory and missing, or refer to another.
+    parts = {part: options._get_node(part) for part in options.keys()}  # noqa: SIM118  # those without a value, too
+    return name in parts or any(_has(_value(node), name) for node in parts.values())
+
+
+def _value(node: Any) -> Any:
+    """Return what a node of a configuration holds; options in a configuration may be an object."""
+    return node if OmegaConf.is_config(node) else node._value()
 
 
 def max_positions(loaded: Loaded) -> Any:

@@ -224,7 +224,9 @@ def pieces_of_data(original: Any, *args: Any, **options: Any) -> Any:
 
     fairseq counts the first piece -1 times, the default of ``--upsample-primary``. Here it counts once.
     """
-    times = options.get("upsample_primary", 1)
+    times = options.get("upsample_primary")
+    if times is None:  # a caller of the user's own gives it by its place
+        return original(*args, **options)
     if times < 1 and times != -1:
         raise UserError(f"--upsample-primary {times} is out of range: give 1 or more")
     return original(*args, **{**options, "upsample_primary": max(1, times)})
@@ -239,7 +241,7 @@ def names_of_validation_sets(original: Any, dataset_path: str) -> set[str]:
 @patch("fairseq.tasks.translation", function="TranslationTask.build_dataset_for_inference")
 def options_of_lines(original: Any, self: Any, src_tokens: Any, src_lengths: Any, constraints: Any = None) -> Any:
     """``fairseq-interactive`` ignores ``--truncate-source`` and ``--left-pad-source``, as does ``from_pretrained``."""
-    if self.cfg.truncate_source:
+    if getattr(self.cfg, "truncate_source", False):
         longest = self.cfg.max_source_positions
         src_tokens = [
             tokens if len(tokens) <= longest else torch.cat([tokens[: longest - 1], tokens[-1:]])
@@ -247,7 +249,7 @@ def options_of_lines(original: Any, self: Any, src_tokens: Any, src_lengths: Any
         ]
         src_lengths = [len(tokens) for tokens in src_tokens]
     dataset = original(self, src_tokens, src_lengths, constraints)
-    dataset.left_pad_source = self.cfg.left_pad_source
+    dataset.left_pad_source = getattr(self.cfg, "left_pad_source", dataset.left_pad_source)
     return dataset
 
 

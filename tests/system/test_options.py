@@ -377,7 +377,7 @@ checkpoint: {save_dir: run, no_save: true}
         pytest.param("task: {_name: translation}", "task.data", marks=pytest.mark.long),
         ("model: {_name: transformer_tinny}", "transformer_tinny"),
         pytest.param("optimizer:", "--optimizer", marks=pytest.mark.long),
-        pytest.param("criterion: [", "criterion", marks=pytest.mark.long),
+        pytest.param("criterion: [", "small.yaml", marks=pytest.mark.long),
     ],
 )
 def test_a_mistake_in_a_configuration_is_named(
