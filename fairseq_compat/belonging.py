@@ -198,7 +198,8 @@ def settings_in(kind: str, cfg: Any) -> dict[str, Any]:
         return {kind: found} if found else {}
     is_namespace = isinstance(found, Namespace)
     found = vars(found) if is_namespace else found
-    missing = OmegaConf.missing_keys(found) if OmegaConf.is_config(found) else ()
+    # Asked one by one: of a part of a configuration, omegaconf lists what is missing by the names in the whole.
+    missing = [name for name in found if OmegaConf.is_config(found) and OmegaConf.is_missing(found, name)]
     values = {name: found[name] for name in found if name not in missing}
     choice, option = values.pop("_name", None), values.get(kind)
     name = (option or choice) if is_namespace else (choice or option)  # in fairseq's order

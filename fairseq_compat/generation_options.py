@@ -33,6 +33,13 @@ _NEEDED = {
 #: Options that each choose a search, of which there is one.
 _SEARCHES = ("sampling", "diverse_beam_groups", "match_source_len", "diversity_rate", "constraints")
 
+#: Options of a search that has no part in ``--score-reference``, which searches for nothing.
+_OF_SEARCH = (
+    "nbest", "max_len_a", "max_len_b", "min_len", "match_source_len", "unnormalized", "lenpen", "unkpen",
+    "prefix_size", "no_repeat_ngram_size", "sampling", "temperature", "diverse_beam_groups", "diversity_rate",
+    "constraints", "lm_path", "replace_unk",
+)  # fmt: skip
+
 #: Options of models that refine a whole translation again and again; no search word by word reads them.
 _ITERATIVE = (
     "print_step",
@@ -123,6 +130,10 @@ def require_generation(options: Any, inside: str = "") -> None:
     if len(searches) > 1:
         raise UserError(f"{named(searches[0])} does not go with {named(searches[1])}; leave one of them out")
 
+    if options.score_reference:
+        for name in _OF_SEARCH:
+            if name in changed:
+                raise UserError(f"--score-reference searches for no translation; leave out {named(name)}")
     if options.min_len > options.max_len_b and not options.max_len_a and not options.match_source_len:
         raise UserError(
             f"{named('min_len')} is more than {named('max_len_b')} allows; give less, or a larger --max-len-b"

@@ -55,6 +55,21 @@ def evaluate(text: str) -> Any:
     raise UserError(f"an option has the value {text[:80]!r}, which is not a literal: {reason}")
 
 
+def dictionary(option: str, text: str) -> dict[str, Any]:
+    """Return the dictionary that an option is given as Python.
+
+    Raises:
+        UserError: it is anything else, or has keys that are no names.
+    """
+    try:
+        value = evaluate(text)
+    except UserError:
+        value = None
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise UserError(f"{option} {text!r} is no dictionary of Python with names; write it as {{'dropout': 0.0}}")
+    return value
+
+
 class _Arithmetic(ast.NodeTransformer):
     """Replaces sums, differences and products of literals by their values, which all together may be so long."""
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import math
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy
 import torch
+from omegaconf import OmegaConf
 
 from fairseq_compat import belonging
 from fairseq_compat.errors import UserError
 from fairseq_compat.generation_options import require_used
-from fairseq_compat.literals import evaluate
+from fairseq_compat.literals import dictionary
 from fairseq_compat.unknown_words import UnknownWords
 
 #: What fairseq prints numbers to the base of.
@@ -84,7 +86,7 @@ def load(cfg: Any, subset: str | None = None) -> Loaded:
     if cfg.common.seed is not None and not cfg.generation.no_seed_provided:
         numpy.random.seed(cfg.common.seed)
         utils.set_torch_seed(cfg.common.seed)
-    overrides = _model_overrides(cfg.common_eval.model_overrides)
+    overrides = dictionary("--model-overrides", cfg.common_eval.model_overrides)
     task = tasks.setup_task(cfg.task)
     models, saved_cfg = checkpoint_utils.load_model_ensemble(
         utils.split_paths(cfg.common_eval.path),
@@ -94,6 +96,11 @@ def load(cfg: Any, subset: str | None = None) -> Loaded:
         strict=(cfg.checkpoint.checkpoint_shard_count == 1),
         num_shards=cfg.checkpoint.checkpoint_shard_count,
     )
+    for name in overrides:
+        if not _has(saved_cfg, name):
+            raise UserError(
+                f"--model-overrides {name!r} is no option that {cfg.common_eval.path} records; check the name"
+            )
     if subset is not None:
         task.load_dataset(subset, task_cfg=saved_cfg.task)
     if len({hasattr(model, "encoder") for model in models}) > 1:
@@ -157,15 +164,20 @@ def _language_model(path: str, overrides: dict[str, Any], task: Any) -> Any:
     return model
 
 
-def _model_overrides(text: str) -> dict[str, Any]:
-    """Return the options that take the place of a checkpoint's, or raise UserError."""
-    try:
-        overrides = evaluate(text)
-    except UserError:
-        overrides = None
-    if not isinstance(overrides, dict):
-        raise UserError(f"--model-overrides {text!r} is no dictionary of Python; write it as {{'dropout': 0.0}}")
-    return overrides
+def _has(options: Any, name: str) -> bool:
+    """Return whether a checkpoint's options have a name, in any of their parts."""
+    if isinstance(options, Namespace):
+        return hasattr(options, name)
+    if not OmegaConf.is_dict(options):
+        return False
+    # As they are: one may be mandatory and missing, or refer to another.
+    parts = {part: options._get_node(part) for part in options.keys()}  # noqa: SIM118  # those without a value, too
+    return name in parts or any(_has(_value(node), name) for node in parts.values())
+
+
+def _value(node: Any) -> Any:
+    """Return what a node of a configuration holds; options in a configuration may be an object."""
+    return node if OmegaConf.is_config(node) else node._value()
 
 
 def max_positions(loaded: Loaded) -> Any:

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy
 import torch
+from omegaconf import OmegaConf
 
 from fairseq_compat.errors import UserError, named
 from fairseq_compat.generation_options import generation_arguments, json_object, require_post_process
+from fairseq_compat.literals import dictionary
 from fairseq_compat.patching import as_configuration, patch
 
 logger = logging.getLogger(__name__)
@@ -42,11 +44,40 @@ def options_of_validation(original: Any, cfg: Any, *args: Any, **kwargs: Any) ->
         raise UserError("--optimizer is missing; give one, such as adam")
     _require_direction(cfg.checkpoint.best_checkpoint_metric, cfg.checkpoint.maximize_best_checkpoint_metric)
     utils.import_user_module(cfg.common)  # its tokenizers
+    for part in ("tokenizer", "bpe"):
+        _require_whole(part, cfg[part])
+    subsets = cfg.dataset.valid_subset
+    if cfg.dataset.combine_valid_subsets and subsets != "valid":
+        raise UserError(
+            f"--combine-valid-subsets makes one set of valid, valid1 and so on; it does not go with --valid-subset "
+            f"{subsets}, so leave one of them out"
+        )
+    _require_bleu(cfg)
+    return original(cfg, *args, **kwargs)
+
+
+@patch("fairseq_cli.validate", function="main")
+def options_of_validate(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+    """Mistakes in ``--model-overrides`` and in the options of BLEU end ``fairseq-validate`` without their names."""
+    cfg = as_configuration(cfg)
+    dictionary("--model-overrides", cfg.common_eval.model_overrides)
+    _require_bleu(cfg)
+    return original(cfg, *args, **kwargs)
+
+
+def _require_bleu(cfg: Any) -> None:
+    """Raise UserError unless a validation with BLEU can be computed, if it is asked for."""
     if getattr(cfg.task, "eval_bleu", False):
         generation_arguments("--eval-bleu-args", getattr(cfg.task, "eval_bleu_args", None))
         require_post_process("--eval-bleu-remove-bpe", getattr(cfg.task, "eval_bleu_remove_bpe", None))
         _require_tokenizer(cfg.task)
-    return original(cfg, *args, **kwargs)
+
+
+def _require_whole(part: str, options: Any) -> None:
+    """Raise UserError where an option is missing that the tokenizer or the subwords of a training need."""
+    for name in options if OmegaConf.is_config(options) else ():
+        if OmegaConf.is_missing(options, name):
+            raise UserError(f"--{part} {options['_name']} is given without --{name.replace('_', '-')}, which it needs")
 
 
 def _require_direction(metric: str, maximizes: bool) -> None:
@@ -127,6 +158,7 @@ def _try_validation(cfg: Any, trainer: Any, task: Any, subset: str) -> None:
     trainer.get_valid_iterator(subset)  # in which all sentences must have their places
     sentences = task.get_batch_iterator(
         dataset=task.dataset(subset),
+        max_tokens=cfg.dataset.max_tokens_valid,
         max_sentences=1,
         max_positions=utils.resolve_max_positions(task.max_positions(), trainer.model.max_positions()),
         ignore_invalid_inputs=True,
@@ -185,6 +217,28 @@ def _size_of_checkpoint(cfg: Any, trainer: Any) -> int:
     moments = 2 if "betas" in group else 1 if group.get("momentum") else 0
     masters = 1 if cfg.common.fp16 or cfg.common.bf16 else 0
     return size + 4 * trained * (moments + masters)
+
+
+@patch("fairseq_cli.train", function="validate")
+def batches_of_validation(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+    """``--max-valid-steps N`` evaluates N + 1 batches."""
+    steps = getattr(cfg.dataset, "max_valid_steps", None)
+    if steps is None:
+        return original(cfg, *args, **kwargs)
+    cfg.dataset.max_valid_steps = steps - 1  # the number of the last one, from 0
+    try:
+        return original(cfg, *args, **kwargs)
+    finally:
+        cfg.dataset.max_valid_steps = steps
+
+
+@patch("fairseq.data.data_utils", function="raise_if_valid_subsets_unintentionally_ignored")
+def unused_validation_sets(original: Any, train_cfg: Any) -> None:
+    """Data with a second validation set, ``valid1``, which a training does not use, end in a traceback."""
+    try:
+        original(train_cfg)
+    except ValueError as error:
+        raise UserError(str(error)) from error
 
 
 @patch("fairseq_cli.train", function="validate")
@@ -272,7 +326,8 @@ def sentences_in_batches(
         longest = int(numpy.max(lengths))
         if longest > max_tokens:
             raise UserError(
-                f"--max-tokens {max_tokens} is less than the {longest} tokens of a sentence; give at least as many, or "
-                "leave out longer sentences with --max-source-positions and --max-target-positions"
+                f"--max-tokens {max_tokens} (or --max-tokens-valid) is less than the {longest} tokens of a sentence; "
+                "give at least as many, or leave out longer sentences with --max-source-positions and "
+                "--max-target-positions"
             )
     return original(indices, num_tokens_fn, num_tokens_vec, max_tokens, *args, **kwargs)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import resource
 from glob import escape, glob
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import torch
 
 from fairseq_compat.errors import UserError
 from fairseq_compat.files import require_file
@@ -190,11 +194,12 @@ def languages_of_the_data(original: Any, cfg: Any, **given: Any) -> Any:
 
 def _require_two_languages(pairs: Any) -> None:
     """Raise UserError where one of ``--lang-pairs``, a list or its text, is not two languages without hyphens."""
-    for pair in pairs.split(",") if isinstance(pairs, str) else pairs or ():
-        if pair and pair.count("-") != 1:
+    named = pairs.split(",") if isinstance(pairs, str) else list(pairs or ())
+    for pair in named if named != [""] else ():
+        if pair.count("-") != 1:
             raise UserError(
-                f"--lang-pairs {pair} is not a pair of languages with one hyphen between them, such as en-de; name a "
-                "language with a hyphen otherwise, such as zh_cn, in the data, too"
+                f"--lang-pairs {pair or repr(pair)} is not a pair of languages with one hyphen between them, such as "
+                "en-de; name a language with a hyphen otherwise, such as zh_cn, in the data, too"
             )
 
 
@@ -306,3 +311,101 @@ def directions_without_validation(original: Any, self: Any, split: str) -> tuple
         named = [pair for pair in pairs["main"] if pair in there or "-".join(reversed(pair.split("-"))) in there]
         pairs = {**pairs, "main": named or pairs["main"]}
     return paths, pairs
+
+
+@patch("fairseq.data.data_utils", function="_find_extra_valid_paths")
+def names_of_validation_sets(original: Any, dataset_path: str) -> set[str]:
+    """Of data with valid and valid1, ``--valid-subset valid,valid1`` is refused, as if valid1 were left out."""
+    return {name.partition(".")[0] for name in original(dataset_path)}
+
+
+@patch("fairseq.tasks.translation", function="TranslationTask.build_dataset_for_inference")
+def options_of_lines(original: Any, self: Any, src_tokens: Any, src_lengths: Any, constraints: Any = None) -> Any:
+    """``fairseq-interactive`` ignores ``--truncate-source`` and ``--left-pad-source``, as does ``from_pretrained``."""
+    if getattr(self.cfg, "truncate_source", False):
+        longest = self.cfg.max_source_positions
+        src_tokens = [
+            tokens if len(tokens) <= longest else torch.cat([tokens[: longest - 1], tokens[-1:]])
+            for tokens in src_tokens
+        ]
+        src_lengths = [len(tokens) for tokens in src_tokens]
+    dataset = original(self, src_tokens, src_lengths, constraints)
+    dataset.left_pad_source = getattr(self.cfg, "left_pad_source", dataset.left_pad_source)
+    return dataset
+
+
+@patch("fairseq.data.multilingual.multilingual_data_manager", function="MultilingualDatasetManager.prepare")
+def languages_of_pairs(original: Any, cls: Any, load_dictionary: Any, args: Any, **kwargs: Any) -> Any:
+    """A pair whose languages ``--langs`` does not have, ``--langs`` with ``--lang-dict``, or no pair is a traceback."""
+    try:
+        return original(cls, load_dictionary, args, **kwargs)
+    except ValueError as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"the languages of --lang-pairs and --langs or --lang-dict: {error}") from error
+
+
+@patch(
+    "fairseq.data.multilingual.multilingual_data_manager",
+    function="MultilingualDatasetManager.get_split_data_param_list",
+)
+def data_of_pairs(original: Any, self: Any, split: str, *args: Any, **kwargs: Any) -> Any:
+    """A pair of ``--lang-pairs`` that the data folder does not have ends in a ``KeyError``."""
+    there = self.get_split_num_data_shards(split)
+    paths, pairs = self.get_data_paths_and_lang_pairs(split)
+    for part, named in pairs.items():
+        for pair in named if part in paths else ():
+            source, _, target = pair.partition("-")
+            if not there.get(self.get_dataset_key(part, source, target or source)):
+                raise UserError(
+                    f"--lang-pairs {pair} is not in {paths[part]}, which has no {split}.{pair}.{source}.idx; leave the "
+                    "pair out, or make its data"
+                )
+    return original(self, split, *args, **kwargs)
+
+
+@patch("fairseq.data.multilingual.multilingual_data_manager", function="MultilingualDatasetManager.get_sampling_ratios")
+def weights_of_pairs(
+    original: Any, self: Any, data_param_list: Any, datasets: Any, epoch: int, shard_epoch: Any = None
+) -> Any:
+    """``--sampling-weights`` without one of the pairs ends in a ``KeyError``, and with one too many is not noticed.
+
+    So does a file of them, and a ``--sampling-temperature`` of 0 divides by zero.
+    """
+    option, weights = "--sampling-weights", self.args.sampling_weights
+    if self.args.sampling_weights_from_file:
+        option = f"--sampling-weights-from-file {self.args.sampling_weights_from_file}"
+        weights = _weights_in(self.args.sampling_weights_from_file)
+    if weights:
+        _require_weights(option, weights, [key for key, _ in datasets])
+    if self.args.sampling_method == "temperature" and not self.args.sampling_temperature > 0:
+        raise UserError(f"--sampling-temperature {self.args.sampling_temperature} is out of range: give more than 0")
+    return original(self, data_param_list, datasets, epoch, shard_epoch)
+
+
+def _weights_in(path: str) -> Any:
+    """Return what is in a file of JSON."""
+    require_file(path)
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"--sampling-weights-from-file {path} is no JSON ({error})") from None
+
+
+def _require_weights(option: str, weights: Any, keys: list[str]) -> None:
+    """Raise UserError unless ``weights`` has a number for every key and for nothing else."""
+    example = f"write it as {{'{keys[0]}': 0.5}} with all of {', '.join(keys)}"
+    if not isinstance(weights, dict) or sorted(weights) != sorted(keys):
+        names = ", ".join(map(str, weights)) if isinstance(weights, dict) else repr(weights)
+        raise UserError(f"{option} has {names}; {example}")
+    numbers = list(weights.values())
+    if not all(isinstance(number, (int, float)) and 0 <= number < math.inf for number in numbers) or not any(numbers):
+        raise UserError(f"{option} has the weights {numbers}, which must be numbers of 0 or more, and not all 0")
+
+
+@patch("fairseq.data.multilingual.sampling_method", function="SamplingMethod.sampling_method_selector")
+def methods_of_sampling(original: Any, self: Any) -> Any:
+    """``--sampling-method RoundRobin`` samples as ``concat`` does."""
+    if self.args.sampling_method == "RoundRobin":
+        raise UserError("--sampling-method RoundRobin is not implemented in fairseq; give concat, which it did")
+    return original(self)

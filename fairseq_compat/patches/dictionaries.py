@@ -81,8 +81,14 @@ def missing_parts(module: Any) -> None:
         replaces(module, f"build_{option}")(partial(_built, f"--{option}"))
 
 
+@patch("fairseq.scoring", function="build_scorer")
+def missing_scorers(original: Any, choice: Any, tgt_dict: Any) -> Any:
+    """``--scoring wer`` and others end in a traceback where their package is not installed."""
+    return _built("--scoring", original, choice, tgt_dict)
+
+
 def _built(option: str, original: Any, *args: Any, **kwargs: Any) -> Any:
-    """Return the tokenizer or the subwords of an option.
+    """Return the tokenizer, the subwords or the scorer of an option.
 
     Raises:
         UserError: they need a package that is not installed, or another option.

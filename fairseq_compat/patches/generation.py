@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from types import SimpleNamespace
 from typing import IO, Any
 
@@ -17,7 +18,11 @@ import torch
 from fairseq_compat import files
 from fairseq_compat.errors import UserError
 from fairseq_compat.generation_options import require_generation, require_post_process
+from fairseq_compat.literals import dictionary
 from fairseq_compat.patching import as_configuration, patch, replaces
+
+#: The logarithm of a probability that float32 still has with all of its digits.
+_LEAST = math.log(torch.finfo(torch.float32).tiny)
 
 #: Options of fairseq-generate that fairseq-interactive takes as well, and ignores: a group, and names in it.
 _OF_GENERATE = {
@@ -158,6 +163,7 @@ def context_of_tokens(original: Any, cfg: Any, **kwargs: Any) -> Any:
     several processes load data, without a word: one does it here. Of shards no batch has the one before.
     """
     cfg = as_configuration(cfg)
+    dictionary("--model-overrides", cfg.common_eval.model_overrides)
     _require_shard(cfg)
     window, tokens = cfg.eval_lm.context_window, getattr(cfg.task, "tokens_per_sample", None)
     if window < 0 or (tokens is not None and window >= tokens):
@@ -189,6 +195,16 @@ def evaluated_blocks(
     if not _evaluation.skips and max_positions is not None:
         self.filter_indices_by_size(dataset.ordered_indices(), dataset, max_positions)
     return original(self, dataset, *args, max_positions=max_positions, **kwargs)
+
+
+@patch("fairseq_cli.eval_lm", function="eval_lm")
+def tokens_to_evaluate(original: Any, models: Any, source_dictionary: Any, batch_iterator: Any, **options: Any) -> Any:
+    """A shard without a batch, of ``--num-shards``, has the perplexity 1 in ``fairseq-eval-lm``."""
+    batches = iter(batch_iterator)
+    first: dict[str, Any] = next(batches, {})
+    if "net_input" not in first:  # what fills up a shard that has a batch less than others
+        raise UserError("--shard-id is that of a shard without a batch; give fewer --num-shards, or --batch-size")
+    return original(models, source_dictionary, chain([first], batches), **options)
 
 
 @patch("fairseq.utils", function="load_align_dict")
@@ -253,6 +269,17 @@ def beams_of_convolutions(original: Any, self: Any, beam_size: int | None = None
     Its attention was made for the beam that the model was loaded with. Here it computes the same for any.
     """
     original(self)
+
+
+@patch("fairseq.search", function="Sampling.step")
+def samples_of_the_improbable(original: Any, self: Any, step: int, lprobs: Any, *args: Any, **kwargs: Any) -> Any:
+    """With ``--sampling --temperature 0.01`` all tokens but the one that may not follow have the probability 0.
+
+    PyTorch then refuses to draw one. Here such tokens keep their probabilities relative to one another.
+    """
+    highest = lprobs.amax(dim=-1, keepdim=True)
+    lprobs = torch.where(highest < _LEAST, lprobs - highest, lprobs)
+    return original(self, step, lprobs, *args, **kwargs)
 
 
 @patch("fairseq.ngram_repeat_block")

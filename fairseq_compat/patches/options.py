@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
+import contextlib
 import dataclasses
 import importlib.util
 import logging
@@ -39,11 +41,27 @@ KNOWN: tuple[tuple[str, type[Warning]], ...] = (
 RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("max_tokens", "max_tokens_valid", "batch_size", "batch_size_valid"), (1, math.inf)),
     **dict.fromkeys(("required_batch_size_multiple", "required_seq_len_multiple", "update_freq"), (1, math.inf)),
+    "max_valid_steps": (1, math.inf),
     "num_workers": (0, 1024),
     "data_buffer_size": (0, math.inf),
     **dict.fromkeys(("encoder_layers", "decoder_layers"), (0, 10_000)),
     **dict.fromkeys(("beam", "nbest"), (1, 10_000)),
     "lr": (0, math.inf),
+    "seed": (0, 2**32 - 1),  # NumPy's
+    **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout", "relu_dropout", "label_smoothing"), (0, 1)),
+}
+
+#: Class of fairseq's configuration and option -> what it does, where fairseq's help says something else.
+HELPS = {
+    ("CommonConfig", "bf16"): "use bfloat16, on any device",
+    ("DistributedTrainingConfig", "find_unused_parameters"): (
+        "look for parameters that a batch does not use, as layers that are skipped (not with --ddp-backend legacy_ddp)"
+    ),
+    ("DatasetConfig", "combine_valid_subsets"): "validate on valid, valid1, valid2 and so on as one set",
+    ("OptimizationConfig", "skip_remainder_batch"): (
+        "leave out the last batches of an epoch where they are less than an update (default: take them)"
+    ),
+    ("EMAConfig", "store_ema"): "keep an exponential moving average of the model in each checkpoint",
 }
 
 #: fairseq's commands.
@@ -139,19 +157,22 @@ def log_file_once(original: Any, *args: Any, log_file: str | None = None, **kwar
 
 
 @patch("fairseq.options", function="parse_args_and_arch")
-def values_of_options(original: Any, *args: Any, **kwargs: Any) -> Any:
+def values_of_options(original: Any, parser: Any, input_args: Any = None, *args: Any, **kwargs: Any) -> Any:
     """``--bf16`` stops (``'NoneType' object has no attribute 'xla_device'``); ``--max-tokens -1`` fills the memory.
 
     fairseq's option parser takes every ``--bf16`` run for a TPU run. Without PyTorch/XLA there is no TPU. And some
-    numbers, such as ``--num-workers 99999``, fill the memory or never end. Without ``--arch`` it ends with no word.
+    numbers, such as ``--num-workers 99999``, fill the memory or never end. ``--no-seed-provided`` is forgotten, and
+    a missing ``--arch`` is a traceback without a word.
     """
     try:
-        result = original(*args, **kwargs)
+        result = original(parser, input_args, *args, **kwargs)
     except RuntimeError as error:
         if error.args:
             raise
-        raise UserError("--arch is missing; give an architecture, such as transformer") from error
+        raise UserError("--arch is missing; fairseq-train --help lists the architectures") from error
     given = result[0] if isinstance(result, tuple) else result
+    if "--no-seed-provided" in (sys.argv[1:] if input_args is None else input_args):
+        given.no_seed_provided = True
     if importlib.util.find_spec("torch_xla") is None:
         given.tpu = False
     for name, (lowest, highest) in RANGES.items():
@@ -190,3 +211,82 @@ def ends_of_commands(module: Any) -> Iterator[None]:
         if status := run_command(command, lambda: results.append(original(*args, **kwargs))):
             sys.exit(status)
         return results[0]
+
+
+@patch("fairseq.dataclass.configs")
+def helps_of_options(module: Any) -> None:
+    """The help of some options says the opposite of what they do, or what another option does.
+
+    With ``--skip-remainder-batch`` the last batches of an epoch are left out, not taken in.
+    """
+    for (part, name), words in HELPS.items():
+        field = getattr(module, part).__dataclass_fields__[name]
+        field.metadata = {**field.metadata, "help": words}
+
+
+@patch("fairseq.dataclass.utils", function="gen_parser_from_dataclass")
+def kinds_of_values(
+    original: Any, parser: Any, dataclass_instance: Any, delete_default: bool = False, with_prefix: str | None = None
+) -> None:
+    """``--left-pad-source``, "pad the source on the left", pads on the right, and values of some options are any text.
+
+    An option that is true unless it is given a value takes none in fairseq, and makes it false. Those whose default is
+    that of another option, such as ``--max-tokens-valid``, take texts, which end in errors without the option's name.
+    """
+    for field in dataclasses.fields(dataclass_instance):
+        kind = _kind(field)
+        default = dataclass_instance._get_default(field.name)
+        is_other = isinstance(default, str) and default.startswith("${") and "help" in field.metadata
+        if kind is None or not (is_other or default is True):
+            continue
+        name = field.name.replace("_", "-")
+        flags = [f"{with_prefix}-{name}" if with_prefix else f"--{name}"]
+        if "argparse_alias" in field.metadata:
+            flags.append(field.metadata["argparse_alias"])
+        words: dict[str, Any] = {"help": field.metadata.get("help"), "type": kind}
+        if kind is truth:
+            words |= {"nargs": "?", "const": True, "metavar": "BOOL", "type": truth}
+        if not delete_default:
+            words["default"] = None if is_other else default
+        with contextlib.suppress(argparse.ArgumentError):  # it is there already, as in fairseq
+            parser.add_argument(*flags, **words)
+    original(parser, dataclass_instance, delete_default, with_prefix)
+
+
+def _kind(field: Any) -> Callable[[str], Any] | None:
+    """Return what makes a value of a text, for a field of a dataclass that is a whole number or a truth value."""
+    from fairseq.dataclass.utils import interpret_dc_type
+
+    kinds: dict[Any, Callable[[str], Any]] = {bool: truth, int: int}
+    return kinds.get(interpret_dc_type(field.type))
+
+
+def truth(text: str) -> bool:
+    """Return what a text such as ``True`` says.
+
+    Raises:
+        ValueError: it says neither.
+    """
+    values = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if text.lower() not in values:
+        raise ValueError(f"{text!r} is neither True nor False")
+    return values[text.lower()]
+
+
+@patch("fairseq.registry", function="setup_registry")
+def parts_without_options(original: Any, registry_name: str, *args: Any, **kwargs: Any) -> Any:
+    """``--bpe characters`` and ``--bpe bytes`` are offered and end in ``Could not find 'bpe/characters'``.
+
+    A tokenizer, a kind of subwords or a score has to have a class of options, if an empty one.
+    """
+    made = original(registry_name, *args, **kwargs)
+    if made is None or registry_name not in ("--tokenizer", "--bpe", "--scoring"):
+        return made
+    from fairseq.dataclass import FairseqDataclass
+
+    build, register, *registries = made
+
+    def register_with_options(name: str, dataclass: Any = None) -> Any:
+        return register(name, dataclass=dataclass or FairseqDataclass)
+
+    return (build, register_with_options, *registries)

@@ -7,6 +7,7 @@ from typing import Any
 
 from fairseq_compat import belonging, checkpoints
 from fairseq_compat.errors import UserError
+from fairseq_compat.literals import dictionary
 from fairseq_compat.patches.saving import SCORE_OF_EPOCH
 from fairseq_compat.patching import patch, replaces
 
@@ -77,6 +78,27 @@ def end_of_the_last_epoch(original: Any, cfg: Any, trainer: Any, **options: Any)
         score = extra_state.get(SCORE_OF_EPOCH, extra_state.get("val_loss"))
         trainer.lr_step(place["epoch"] - 1, score)
     return extra_state, epoch_itr
+
+
+@patch("fairseq.checkpoint_utils", function="load_checkpoint")
+def dictionary_of_overrides(original: Any, cfg: Any, trainer: Any, **options: Any) -> Any:
+    """A mistake in ``--optimizer-overrides`` is an error without the name of the option."""
+    dictionary("--optimizer-overrides", cfg.optimizer_overrides)
+    return original(cfg, trainer, **options)
+
+
+@patch("fairseq.optim.fairseq_optimizer", function="FairseqOptimizer.load_state_dict")
+def known_overrides(original: Any, self: Any, state_dict: Any, optimizer_overrides: Any = None) -> None:
+    """``--optimizer-overrides`` with a name that the optimizer does not have, or with the rate, changes nothing."""
+    known = {name for group in self.param_groups for name in group} - {"params", "lr"}
+    for name in optimizer_overrides or {}:
+        if name == "lr":
+            raise UserError("--optimizer-overrides 'lr' has no effect, as the scheduler sets the rate; give --lr")
+        if name not in known:
+            raise UserError(
+                f"--optimizer-overrides {name!r} is no option of the optimizer; it has {', '.join(sorted(known))}"
+            )
+    original(self, state_dict, optimizer_overrides)
 
 
 @patch("fairseq.trainer")

@@ -33,8 +33,11 @@ def one_training_per_folder(original: Any, cfg: Any, *args: Any, **kwargs: Any) 
     cfg = as_configuration(cfg)
     common = cfg.common
     needs_gpu = common.fp16 and not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads or common.tpu)
-    if needs_gpu and (common.cpu or not torch.cuda.is_available()):  # it would stop after reading the data
+    has_gpu = torch.cuda.is_available() and not common.cpu
+    if needs_gpu and not has_gpu:  # it would stop after reading the data
         raise UserError("--fp16 needs a GPU, and there is none; leave it out, or give --bf16, which a CPU computes")
+    if getattr(common, "amp", False) and not has_gpu:  # it would compute in float32
+        raise UserError("--amp needs a GPU, and there is none; leave it out, or give --bf16, which a CPU computes")
     if cfg.checkpoint.no_save or not is_master(cfg.distributed_training):
         return original(cfg, *args, **kwargs)
     if not __debug__:
@@ -241,3 +244,37 @@ def freed_memory(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
     if cfg.common.cpu or not torch.cuda.is_available():
         keep_freed_memory()
     return original(cfg, main, **kwargs)
+
+
+@patch("fairseq.distributed.utils", function="_infer_single_node_init")
+def processes_for_devices(original: Any, cfg: Any) -> None:
+    """``--distributed-world-size 2`` on a machine without two GPUs ends in a traceback."""
+    try:
+        original(cfg)
+    except AssertionError as error:
+        raise UserError(
+            f"--distributed-world-size {cfg.distributed_world_size}: {error}; leave it out, or start processes on CPUs "
+            "with torchrun"
+        ) from error
+
+
+@patch("fairseq.distributed.utils", function="call_main")
+def processes_to_start(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
+    """``--distributed-init-method`` without GPUs starts no process: a training that trained nothing has status 0."""
+    import torch
+
+    distributed = cfg.distributed_training
+    starts = distributed.distributed_init_method is not None and not distributed.distributed_no_spawn
+    if starts and not torch.cuda.device_count():
+        raise UserError(
+            f"--distributed-init-method {distributed.distributed_init_method} starts a process for each GPU, and there "
+            "is none; add --distributed-no-spawn and --distributed-rank, or start processes with torchrun"
+        )
+    return original(cfg, main, **kwargs)
+
+
+@patch("fairseq.models.transformer.transformer_config")
+def layers_to_keep(module: Any) -> None:
+    """``--encoder-layers-to-keep`` is ``'list' object has no attribute 'split'``: its readers expect text."""
+    for part in (module.EncDecBaseConfig, module.DecoderConfig):
+        part.__dataclass_fields__["layers_to_keep"].type = str
