@@ -49,15 +49,19 @@ def output_file(
     return path
 
 
-def output_folder(option: str, path: str, kind: str, *, force: bool = False) -> str:
+def output_folder(option: str, path: str, kind: str, *, force: bool = False, inputs: Iterable[str] = ()) -> str:
     """Return where a command may put a folder, without a slash at the end, or raise UserError.
 
-    With ``force`` a folder of the same ``kind``, such as ``export``, may be there, and is replaced as a whole.
+    With ``force`` a folder of the same ``kind``, such as ``export``, may be there, and is replaced as a whole, unless
+    one of the ``inputs`` lies in it.
     """
     place = _folder(option, path)
     if os.path.lexists(place):
         if not force:
             raise UserError(f"{option} {path!r} exists; give another name, or --force to replace it")
+        for file in inputs:
+            if os.path.dirname(os.path.realpath(file)) == place:
+                raise UserError(f"{option} {path!r} has {file} in it, which is read; give another name")
         _require_replaceable(f"{option} {path!r}", place, kind)
     return place
 
