@@ -84,7 +84,7 @@ def begin_folder(option: str, path: str, kind: str) -> str:
 def folder_written_whole(place: str, kind: str, *, replace: bool = False) -> Iterator[str]:
     """Yield a folder beside ``place``, of :func:`output_folder`, to write into; it gets its name at the end.
 
-    A folder that is to be replaced is renamed, and removed only after the new one stands.
+    A folder that is to be replaced is removed only after the new one stands.
 
     Raises:
         UserError: the disk is full, or the folder that is replaced has something else in it by now.
@@ -98,8 +98,12 @@ def folder_written_whole(place: str, kind: str, *, replace: bool = False) -> Ite
         _write_marker(aside, kind, files=sorted({*os.listdir(aside), MARKER}))
         if replace and os.path.lexists(place):
             _require_replaceable(place, place, kind)
-            os.rename(place, before)
-        os.rename(aside, place)  # fails where a file or a folder with anything in it has appeared
+            if files.exchange(aside, place):  # so that a process that is killed leaves one of them there
+                before = aside
+            else:
+                os.rename(place, before)
+        if before != aside:
+            os.rename(aside, place)  # fails where a file or a folder with anything in it has appeared
         files.flush_folder(os.path.dirname(place))
         shutil.rmtree(before, ignore_errors=True)
     except BaseException as error:
