@@ -6,6 +6,7 @@ a killed process left is removed by the next writer of the same target.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -22,6 +23,9 @@ UNFINISHED = ".fairseq-unfinished"
 
 #: What the system says of writing itself, without the name of a file.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+#: Of renameat2, Linux: relative to the current folder, and the names are exchanged.
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 class NewFile(str):
@@ -164,6 +168,16 @@ def is_stream(path: str) -> bool:
     except OSError:
         return False
     return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
+
+
+def exchange(first: str, second: str) -> bool:
+    """Give two folders each other's names, at no moment without one; return False where the system cannot."""
+    try:
+        renameat2 = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError, TypeError):  # another C library, another system
+        return False
+    paths = os.fsencode(first), os.fsencode(second)
+    return bool(renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0)
 
 
 def flush_folder(folder: str) -> None:

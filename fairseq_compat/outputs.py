@@ -49,15 +49,19 @@ def output_file(
     return path
 
 
-def output_folder(option: str, path: str, kind: str, *, force: bool = False) -> str:
+def output_folder(option: str, path: str, kind: str, *, force: bool = False, inputs: Iterable[str] = ()) -> str:
     """Return where a command may put a folder, without a slash at the end, or raise UserError.
 
-    With ``force`` a folder of the same ``kind``, such as ``export``, may be there, and is replaced as a whole.
+    With ``force`` a folder of the same ``kind``, such as ``export``, may be there, and is replaced as a whole, unless
+    one of the ``inputs`` lies in it.
     """
     place = _folder(option, path)
     if os.path.lexists(place):
         if not force:
             raise UserError(f"{option} {path!r} exists; give another name, or --force to replace it")
+        for file in inputs:
+            if os.path.dirname(os.path.realpath(file)) == place:
+                raise UserError(f"{option} {path!r} has {file} in it, which is read; give another name")
         _require_replaceable(f"{option} {path!r}", place, kind)
     return place
 
@@ -80,7 +84,7 @@ def begin_folder(option: str, path: str, kind: str) -> str:
 def folder_written_whole(place: str, kind: str, *, replace: bool = False) -> Iterator[str]:
     """Yield a folder beside ``place``, of :func:`output_folder`, to write into; it gets its name at the end.
 
-    A folder that is to be replaced is renamed, and removed only after the new one stands.
+    A folder that is to be replaced is removed only after the new one stands.
 
     Raises:
         UserError: the disk is full, or the folder that is replaced has something else in it by now.
@@ -94,8 +98,12 @@ def folder_written_whole(place: str, kind: str, *, replace: bool = False) -> Ite
         _write_marker(aside, kind, files=sorted({*os.listdir(aside), MARKER}))
         if replace and os.path.lexists(place):
             _require_replaceable(place, place, kind)
-            os.rename(place, before)
-        os.rename(aside, place)  # fails where a file or a folder with anything in it has appeared
+            if files.exchange(aside, place):  # so that a process that is killed leaves one of them there
+                before = aside
+            else:
+                os.rename(place, before)
+        if before != aside:
+            os.rename(aside, place)  # fails where a file or a folder with anything in it has appeared
         files.flush_folder(os.path.dirname(place))
         shutil.rmtree(before, ignore_errors=True)
     except BaseException as error:

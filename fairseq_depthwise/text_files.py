@@ -14,10 +14,13 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from fairseq_compat import UserError
 from fairseq_compat.text import decoded
+
+#: Bytes of a compressed file that are read at once, and of its text.
+_PART = 1 << 20
 
 
 def lines_of(path: str) -> Iterator[str]:
@@ -26,17 +29,49 @@ def lines_of(path: str) -> Iterator[str]:
     Raises:
         UserError: the file is a folder, is compressed and damaged, or a line is not UTF-8.
     """
-    reader: Any = gzip.open if path.endswith(".gz") else lzma.open if path.endswith(".xz") else open
+    reader: Any = gzip.open if path.endswith(".gz") else open
     try:
         opened = nullcontext(sys.stdin.buffer) if path == "-" else reader(path, "rb")
     except IsADirectoryError:
         raise UserError(f"{path} is a folder; give a text file") from None
     with opened as file:
         try:
-            for number, line in enumerate(file, start=1):
+            for number, line in enumerate(_xz_lines(file) if path.endswith(".xz") else file, start=1):
                 yield decoded(line, number, path).removesuffix("\n").removesuffix("\r")
         except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
             raise UserError(f"{path} is damaged, incomplete or not compressed as its name says ({error})") from error
+
+
+def _xz_lines(file: IO[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for part in _xz_parts(file):
+        *lines, rest = (rest + part).split(b"\n")
+        yield from (line + b"\n" for line in lines)
+    if rest:
+        yield rest
+
+
+def _xz_parts(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the text of an .xz file, which may be several put together.
+
+    ``lzma.open`` takes what follows one of them for the end of the file, unless it begins as another.
+
+    Raises:
+        EOFError, lzma.LZMAError: it is cut short, or damaged.
+    """
+    data = file.read(_PART)
+    if not data:
+        raise EOFError("it is empty")
+    while data:
+        stream = lzma.LZMADecompressor()
+        while not stream.eof:
+            yield stream.decompress(data, _PART)
+            data = b""
+            if stream.needs_input and not (data := file.read(_PART)):
+                raise EOFError("it is cut short")
+        data = stream.unused_data.lstrip(b"\0")  # zeros may be between two
+        while not data and (data := file.read(_PART)):
+            data = data.lstrip(b"\0")
 
 
 def compressed(path: str, data: bytes) -> bytes:

@@ -77,6 +77,18 @@ def test_damaged_archive(ending: str, damage: Callable[[bytes], bytes], tmp_path
         list(lines_of(str(path)))
 
 
+def test_damage_between_the_parts_of_an_archive(tmp_path: Path) -> None:
+    """Python's reader of .xz files ends there without a word; zeros may be between them."""
+    first, second = lzma.compress(b"a\nb"), lzma.compress(b"c\n" * 600_000)
+    path = tmp_path / "text.xz"
+    path.write_bytes(first + bytes(8) + second + bytes(4))
+    assert list(lines_of(str(path))) == ["a", "bc", *["c"] * (600_000 - 1)]
+    for damaged in (first + b"\1" + second[1:], first + second + b"more", first + bytes(8) + second[:-1]):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"text\.xz is damaged, incomplete or not compressed"):
+            list(lines_of(str(path)))
+
+
 def test_blocks_are_of_one_file_each(tmp_path: Path) -> None:
     first, second, empty = (str(tmp_path / name) for name in ("first", "second", "empty"))
     for path, lines in ((first, 5), (second, 4), (empty, 0)):

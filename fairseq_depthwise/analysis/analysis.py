@@ -19,7 +19,7 @@ from fairseq_depthwise import figures
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
 from fairseq_depthwise.modules.stack import SIDES
-from fairseq_depthwise.options import require_extra
+from fairseq_depthwise.options import positive_int, require_extra
 from fairseq_depthwise.tables import aligned
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def add_data_options(parser: argparse.ArgumentParser, *, subset: str, about: str
     parser.add_argument("--data", required=True, metavar="BIN", help="the folder that fairseq-preprocess made")
     parser.add_argument("--subset", default=subset, metavar="NAME", help=f"{about} (default: {subset})")
     parser.add_argument(
-        "--max-tokens", type=int, default=4096, metavar="N",
+        "--max-tokens", type=positive_int, default=4096, metavar="N",
         help="tokens in a batch; the result does not depend on it (default: 4096)",
     )  # fmt: skip
 
@@ -47,7 +47,11 @@ def add_checkpoint_options(
     parser.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help=f"checkpoints of {models}")
     add_data_options(parser, subset="valid", about="part of the data")
     parser.add_argument(
-        "--max-sentences", type=int, default=1000, metavar="N", help="read the first N sentences (default: 1000)"
+        "--max-sentences",
+        type=positive_int,
+        default=1000,
+        metavar="N",
+        help="read the first N sentences (default: 1000)",
     )
     parser.add_argument("--output", metavar="FIGURE", help=f"draw {drawn}: .png, .pdf or .svg")
     parser.add_argument("--force", action="store_true", help="replace a figure that exists")

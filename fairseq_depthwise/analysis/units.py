@@ -30,6 +30,7 @@ from fairseq_depthwise.analysis.loaded_model import LoadedModel
 from fairseq_depthwise.figures import write_figure
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer
 from fairseq_depthwise.models.mute.order import penalty
+from fairseq_depthwise.options import between
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -205,7 +206,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--sentence", metavar="TEXT", help="a tokenized sentence for --attention-output")
     which.add_argument(
-        "--sentence-index", type=int, default=0, metavar="N",
+        "--sentence-index", type=between(0, 2**62, int), default=0, metavar="N",
         help="or one of the subset, counted from 0 as fairseq-generate does (default: 0)",
     )  # fmt: skip
     parser.add_argument("--attention-output", metavar="FIGURE", help="draw the attention of the units in the sentence")

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fairseq_compat import UserError, belonging, checkpoints
+from fairseq_compat.belonging import file_digest
 from fairseq_compat.checkpoints import require_finite
 from fairseq_depthwise.checkpoints.sizes import StateDict, depths_in, first_of_each_memory
 
@@ -169,14 +170,18 @@ def write_average(paths: Sequence[str], output: str, *, progress: Callable[[str]
 
 
 def _require_different(paths: Sequence[str]) -> None:
-    """Raise UserError where a file is given more than once, perhaps by another name: it would count so often."""
-    names: dict[tuple[int, int], str] = {}
+    """Raise UserError where a checkpoint is given more than once, also as a copy: it would count so often.
+
+    fairseq's ``checkpoint_best.pt`` and ``checkpoint_last.pt`` are copies.
+    """
+    alike: dict[tuple[int, int], list[str]] = {}
     for path in paths:
-        status = os.stat(path)
-        file = (status.st_dev, status.st_ino)
-        if file in names:
-            raise UserError(f"{path} is the same file as {names[file]}, which is given; average different checkpoints")
-        names[file] = path
+        updates = checkpoints.updates_in(checkpoints.load_checkpoint(path, mapped=True))
+        others = alike.setdefault((os.path.getsize(path), updates), [])
+        for other in others:
+            if os.path.samefile(path, other) or file_digest(path) == file_digest(other):
+                raise UserError(f"{path} is the same as {other}, which is given; average different checkpoints")
+        others.append(path)
 
 
 def _require(present: int, wanted: int, folder: str, what: str, option: str) -> None:

@@ -33,6 +33,22 @@ def checkpoint_files(model: str) -> list[str]:
     return files
 
 
+def input_files(model: str) -> list[str]:
+    """Return the files that a model of :func:`checkpoint_files` is read from; of an exported folder all that is in it.
+
+    What does not exist is among them, or left out.
+    """
+    files = []
+    for part in model.split(os.pathsep):
+        folder = os.path.dirname(part) or os.curdir if os.path.basename(part) == WEIGHTS else part
+        best = os.path.join(folder, BEST)
+        if os.path.isdir(folder) and not os.path.isfile(best):
+            files += [entry.path for entry in os.scandir(folder)]
+        else:
+            files.append(best if os.path.isdir(folder) else part)
+    return files
+
+
 def data_folders(recorded: str | None, checkpoint: str) -> list[str]:
     """Return where the folder of data may be now that a training was given, the likeliest first.
 

@@ -77,6 +77,8 @@ def _compare_systems(options: argparse.Namespace) -> None:
     systems = []
     for name in (options.base, *options.systems):
         paths = [name] if os.path.exists(name) else name.split(",")
+        if len({*map(os.path.realpath, paths)}) < len(paths):
+            raise UserError(f"{name} has a file twice, which would count as two seeds; give it once")
         files = [read_system(path, metric, options.detokenize) for path in paths]
         scores = [score_system(file, options.ref, references, metric) for file in files]
         systems.append(_System(name, files, scores, spread([score.score for score in scores])))

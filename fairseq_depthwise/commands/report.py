@@ -43,6 +43,8 @@ def run(options: argparse.Namespace) -> None:
     from fairseq_depthwise.reports.training_log import read_run
 
     runs = [read_run(path) for path in options.runs]
+    if options.output is not None:  # a folder's log has been found by now
+        output_file("--output", options.output, force=True, inputs=[run.source for run in runs])
     paths = map(os.path.abspath, options.runs)
     names = titles_of([os.path.dirname(path) if os.path.basename(path) == "train.log" else path for path in paths])
     if options.output is not None:

@@ -8,6 +8,7 @@ example:
 from __future__ import annotations
 
 import argparse
+import glob
 
 from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import output_file
@@ -33,7 +34,8 @@ def run(options: argparse.Namespace) -> None:
 
     from fairseq_depthwise.modules.decoding.shortlist import lexical_table
 
-    output = output_file("OUT", options.output, force=options.force)
+    read = [file for part in ("dict", "train") for file in glob.glob(f"{glob.escape(options.data)}/{part}.*")]
+    output = output_file("OUT", options.output, force=options.force, inputs=read)
     config = TranslationConfig(
         data=options.data, source_lang=options.source_lang, target_lang=options.target_lang, dataset_impl=None
     )

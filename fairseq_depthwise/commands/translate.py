@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import glob
 import hashlib
 import json
 import os
@@ -28,7 +29,7 @@ from typing import IO, TYPE_CHECKING, Any
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import output_file
-from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
+from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, input_files
 from fairseq_depthwise.commands.parsers import positive_int
 from fairseq_depthwise.commands.translator_options import add_translator_options, load_translator
 from fairseq_depthwise.options import add_options, option, options_of, that_change_results
@@ -166,7 +167,10 @@ def _require_files(options: argparse.Namespace) -> str | None:
             open(path, "rb").close()
     if options.output is None:
         return None
-    read = [path for path in [*options.files, *options.model.split(":")] if path != "-"]
+    named = [*options.files, options.bpe_codes, options.sentencepiece_model, options.shortlist]
+    read = [path for path in named if path not in (None, "-")] + input_files(options.model)
+    if options.data:
+        read += glob.glob(os.path.join(glob.escape(options.data), "dict.*"))
     return output_file("--output", options.output, force=options.force, inputs=read, stream=options.ray is None)
 
 

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from fairseq_compat import UserError
+from fairseq_depthwise.options import between, positive_int
 
 _HERE = "localhost:0"  # where the launcher of one machine meets nobody, at a port that is free
 
@@ -18,12 +19,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="start the processes with torchrun, and start them again from the last checkpoint when one dies; "
         "--update-freq is then the number of batches of an update over all processes",
     )  # fmt: skip
-    group.add_argument("--processes", type=int, metavar="N", help="on this machine (default: one for each GPU, or one)")
+    group.add_argument(
+        "--processes", type=positive_int, metavar="N", help="on this machine (default: one for each GPU, or one)"
+    )
     group.add_argument("--nodes", default="1", metavar="MIN:MAX", help="machines, such as 2 or 1:4 (default: 1)")
     group.add_argument(
         "--rendezvous", default=_HERE, metavar="HOST:PORT", help="where the launchers of several machines meet"
     )
-    group.add_argument("--max-restarts", type=int, default=3, metavar="N", help="restarts after failures (default: 3)")
+    group.add_argument(
+        "--max-restarts", type=between(0, 2**31 - 1, int), default=3, metavar="N",
+        help="restarts after failures (default: 3)",
+    )  # fmt: skip
 
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

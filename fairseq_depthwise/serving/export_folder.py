@@ -35,8 +35,8 @@ def export(checkpoint: str, folder: str, options: ExportOptions, say: Callable[[
     """Export the model of a checkpoint into a new folder and return its configuration; ``say`` what is left out."""
     if options.format == "onnx":
         require_extra("onnx", "onnx", "onnxscript", "onnxruntime")
-    place = output_folder("OUT", folder, KIND, force=options.force)
     files = checkpoint_files(checkpoint)
+    place = output_folder("OUT", folder, KIND, force=options.force, inputs=files)
     if len(files) > 1:
         raise UserError(f"{checkpoint} are {len(files)} checkpoints; export them one by one")
     trained = Checkpoint(files[0])

@@ -64,6 +64,8 @@ def main() -> None:
     seeds = (os.environ.get("SEEDS") or os.environ.get("SEED") or "").split() or seeds_of(work, options.system)
     if not seeds:
         raise UserError(f"{work / 'systems'} has no {options.system}; train it first")
+    if len({run_folder(os.environ, options.system, seed) for seed in seeds}) < len(seeds):
+        raise UserError(f"SEEDS={' '.join(seeds)} has a seed twice, which would count twice in means; give it once")
     tests = read_lines(str(work / "data-bin" / "tests.txt"))
     for seed in seeds:
         folder = run_folder(os.environ, options.system, seed)

@@ -4,6 +4,7 @@
 # Environment: DISK       GB that are asked for before anything is fetched, for a smaller corpus than the recipe's
 #              DOWNLOADS  where archives are kept (default: WORK/downloads); one folder can serve all recipes
 # shellcheck shell=bash
+case $WORK in *[,:]*) die "WORK=$WORK has a comma or a colon in it, which divide lists for fairseq; give another" ;; esac
 DOWNLOADS=${DOWNLOADS:-$WORK/downloads}
 case $DOWNLOADS in -*) DOWNLOADS=./$DOWNLOADS ;; esac
 TEXT=$WORK/text
@@ -37,6 +38,13 @@ languages() {
 # settings NAME...: the variables that decide what is made. What was made with others is not mixed with this.
 settings() {
   local name now="" remedy
+  for name in "$@"; do
+    case $name in
+      LANGUAGES | PREPROCESSED | MODEL | MONOLINGUAL | METHOD | TAG) ;; # texts
+      RATIO | COPIED) [[ ${!name} =~ ^[0-9]+(\.[0-9]+)?$ ]] || die "$name=${!name} is not a number" ;;
+      *) case ${!name} in '' | *[!0-9]*) die "$name=${!name} is not a whole number" ;; esac ;;
+    esac
+  done
   for name in RECIPE SOURCE TARGET "$@"; do now+="$name=${!name}"$'\n'; done
   if [ -e "$TEXT/settings" ]; then
     [ "$now" != "$(cat "$TEXT/settings")"$'\n' ] || return 0
@@ -168,21 +176,30 @@ subword_nmt() {
 $(tail -n 3 "$TEXT/subword-nmt.log")"
 }
 
+# listed PREFIX NAME...: the names with the prefix, and commas between them. In "${NAMES[@]/#/$PREFIX}" bash 5.2 takes a &
+# in the prefix for something else.
+listed() {
+  local prefix=$1 name list=
+  shift
+  for name in "$@"; do list+=,$prefix$name; done
+  printf '%s\n' "${list#,}"
+}
+
 # binarize MODEL... -- OPTION...: fairseq's data, with the subword models and the list of test sets beside it.
 binarize() {
-  local -a models=() tests=("${TESTS[@]/#/$TEXT/bpe.test.}") valids=("${VALIDS[@]/#/$TEXT/bpe.}")
-  local joined valid
+  local -a models=()
+  local tests valids
   made "$DATA" && return
   while [ "$1" != -- ]; do
     models+=("$1")
     shift
   done
-  joined=$(IFS=, && echo "${tests[*]}")
-  valid=$(IFS=, && echo "${valids[*]}")
+  tests=$(listed "$TEXT/bpe.test." "${TESTS[@]}")
+  valids=$(listed "$TEXT/bpe." "${VALIDS[@]}")
   say "binarizing"
   rm -rf "$UNFINISHED"
   PYTHONSAFEPATH=1 "$PYTHON" -m fairseq_cli.preprocess --source-lang "$SOURCE" --target-lang "$TARGET" \
-    --trainpref "$TEXT/bpe.train" --validpref "$valid" --testpref "$joined" --destdir "$UNFINISHED" \
+    --trainpref "$TEXT/bpe.train" --validpref "$valids" --testpref "$tests" --destdir "$UNFINISHED" \
     --workers "$JOBS" "${@:2}" >"$TEXT/preprocess.log" 2>&1 ||
     die "fairseq-preprocess ended with status $?; the end of $TEXT/preprocess.log:
 $(tail -n 3 "$TEXT/preprocess.log")"

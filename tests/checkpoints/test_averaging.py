@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -133,6 +135,16 @@ def test_depths_are_compared_before_anything_is_averaged(
         averaging.write_average(paths, str(tmp_path / "average.pt"), progress=read.append)
     assert read == []
     assert not (tmp_path / "average.pt").exists()
+
+
+def test_a_copy_does_not_count_twice(tmp_path: Path) -> None:
+    """As ``*.pt`` names them: fairseq's best and last checkpoints are copies."""
+    first, other = (save(tmp_path, f"{n}.pt", {"encoder.layers.0.weight": torch.full((2,), n)}) for n in (1.0, 2.0))
+    shutil.copy(first, copy := str(tmp_path / "checkpoint_last.pt"))
+    os.link(first, link := str(tmp_path / "link.pt"))
+    for again in (first, copy, link):
+        with pytest.raises(UserError, match=f"{again} is the same as {first}"):
+            averaging.write_average([first, other, again], str(tmp_path / "average.pt"))
 
 
 # The file.

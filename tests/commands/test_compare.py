@@ -88,6 +88,10 @@ def test_seeds(printed: Callable[..., str], document: Callable[..., Any]) -> Non
     assert notes.splitlines()[-1] == single["why_untested"]
 
 
+def test_a_file_is_no_two_seeds(refusal: Callable[..., str]) -> None:
+    assert "base1,./base1" in refusal(*COMMAND, "base1,./base1", "deep1,deep2")
+
+
 # --- many languages --------------------------------------------------------------------------------------------------
 
 DEFAULT = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"

@@ -190,7 +190,7 @@ def test_a_configuration_that_makes_no_sense_is_one_sentence(
     assert line.startswith(f"translate.py: error: {folder}")
 
 
-@pytest.mark.parametrize("change", ["Loop", "a domain", "a function", "a division", "garbage"])
+@pytest.mark.parametrize("change", ["Loop", "a domain", "a function", "a division", "a file", "garbage"])
 def test_other_operators_are_refused_before_they_are_loaded(
     change: str, exported: Path, tmp_path: Path, refusal: Callable[..., str]
 ) -> None:
@@ -212,6 +212,9 @@ def test_other_operators_are_refused_before_they_are_loaded(
         for name, number in (("least", -(2**63)), ("one", -1)):
             model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(number), name))
         model.graph.node.insert(0, onnx.helper.make_node("Div", ["least", "one"], ["z"]))
+    elif change == "a file":  # whose content no digest covers
+        onnx.save_model(model, folder / "encoder.onnx", save_as_external_data=True, size_threshold=512, location="more")
+        model = onnx.load(folder / "encoder.onnx", load_external_data=False)
     content = b"\xff" * 10**7 if change == "garbage" else model.SerializeToString()
     (folder / "encoder.onnx").write_bytes(content)
     assert f"{folder}/encoder.onnx is damaged, or not what export writes" in refusal("translate", folder, "--tokenized")

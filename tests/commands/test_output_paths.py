@@ -88,14 +88,32 @@ def test_no_path_that_is_none_of_its_outputs_is_touched(
         "average a notes --output notes",
         "grow notes notes --layers 4",
         "translate a input --output ./input",
+        "translate a input --bpe-codes notes --output notes",
+        "translate a input --data run --output run/dict.src.txt",
+        "translate run input --output run/checkpoint_best.pt",
+        "translate exported input --output exported/config.json",
+        "translate exported/model.safetensors input --output exported/config.json",
+        "export exported exported",
+        "shortlist run run/dict.src.txt",
+        "shortlist run run/train.src-tgt.src.bin",
+        "report run --output run/train.log",
         "gates notes --data full --output notes",
     ],
 )
 def test_what_is_read_is_not_replaced(command: str, tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also what is read of a folder that is named."""
     (tree / "a").write_text("another")
+    for folder, names in (
+        ("run", ["checkpoint_best.pt", "dict.src.txt", "train.src-tgt.src.bin"]),
+        ("exported", ["model.safetensors", "config.json"]),
+    ):
+        (tree / folder).mkdir()
+        for name in names:
+            (tree / folder / name).write_text("mine")
+    (tree / "run" / "train.log").write_text('{"loss": 5, "num_updates": 10, "wall": 3}\n')
     before = contents(tree)
     assert cli.main([*command.split(), "--force"]) == 1
-    assert "is a file that is read; give another name" in capsys.readouterr().err
+    assert "read; give another name" in capsys.readouterr().err
     assert contents(tree) == before
 
 

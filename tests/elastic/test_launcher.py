@@ -15,6 +15,12 @@ def test_own_options_are_taken_out_wherever_they_are() -> None:
     assert rest == ["data", "--lr", "-1", "--arch", "x"]
 
 
+@pytest.mark.parametrize("words", ["--processes 0", "--processes -1", "--max-restarts -1"])
+def test_numbers_that_start_nothing(words: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        parse(["--elastic", *words.split()])
+
+
 def test_several_machines_need_a_place_to_meet() -> None:
     with pytest.raises(UserError, match="--nodes 2"):
         parse(["--elastic", "--nodes", "2"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,6 +95,41 @@ def test_failure_leaves_the_old_folder_and_nothing_beside_it(tmp_path: Path) -> 
             raise error
     assert names(tmp_path) == ["out"]
     assert (tmp_path / "out" / "config.json").read_text() == "one"
+
+
+def write_until_killed(place: Path, at: int) -> None:
+    """Replace a folder in a process that is killed at the moment of this number at which it changes something."""
+    if (child := os.fork()) == 0:
+        moments = 0
+
+        def die(event: str, arguments: tuple[object, ...]) -> None:
+            nonlocal moments
+            if event in ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "ctypes.dlsym"):
+                moments += 1
+                if moments == at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(die)
+        write(place, "new", force=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def test_a_process_that_is_killed_leaves_the_old_folder_or_the_new_one(tmp_path: Path) -> None:
+    place, kills = tmp_path / "out", 0
+    write(place, "old")
+    while (place / "config.json").read_text() == "old":
+        kills += 1
+        write_until_killed(place, kills)
+    assert (place / "config.json").read_text() == "new"
+    assert kills > 5
+
+
+def test_a_folder_that_is_read_is_not_replaced(tmp_path: Path) -> None:
+    write(tmp_path / "out", "one")
+    read = [str(tmp_path / "out" / "config.json")]
+    with pytest.raises(UserError, match="read; give another name"):
+        output_folder("OUT", str(tmp_path / "out"), "export", force=True, inputs=read)
 
 
 def test_streams_are_written_into(tmp_path: Path) -> None:

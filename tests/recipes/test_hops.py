@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from recipe_runs import Work, lines, small
+from recipe_runs import Work, files_of, lines, small
 
 TESTS = [f"k{steps}" for steps in range(1, 9)]
 CORPUS = {"SENTENCES": "1200", "HELD_OUT": "40"}
@@ -35,6 +35,15 @@ def follow(source: str) -> tuple[str, int]:
 def pairs_of(folder: Path, name: str) -> list[tuple[str, str]]:
     sources, targets = (lines(folder / "text" / f"{name}.{side}") for side in ("pairs", "answer"))
     return list(zip(sources, targets, strict=True))
+
+
+def test_names_of_folders_are_no_words_of_a_shell(work: Work, tmp_path: Path) -> None:
+    other = Work("hops", tmp_path / "R&D $(touch mine) 'a' *", work.environment)
+    other.run("prepare")
+    data, others = (files_of(one.folder / "data-bin") for one in (work, other))
+    assert data.pop("preprocess.log") != others.pop("preprocess.log")  # which has the names
+    assert others == data
+    assert [path.name for path in tmp_path.iterdir()] == [other.folder.name]
 
 
 def test_answers_are_right_and_sentences_new(work: Work) -> None:

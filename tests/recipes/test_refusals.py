@@ -56,6 +56,27 @@ def test_prepare(new_work: Callable[..., Work], recipe: str, environment: dict[s
     assert words in refusal(new_work(recipe), "prepare", **environment)
 
 
+@pytest.mark.parametrize(
+    ("recipe", "name", "value"),
+    [("tatoeba_de_en", "HELD_OUT", "-5"), ("iwslt14_de_en", "RATIO", "nan"), ("wmt14_en_de", "THRESHOLD", "$(x)")],
+)
+def test_settings_that_are_no_numbers(new_work: Callable[..., Work], recipe: str, name: str, value: str) -> None:
+    """With -5 nearly all pairs would be held out, and nan would be no limit; a corrected one is another setting."""
+    work = new_work(recipe)
+    assert f"{name}={value}" in refusal(work, "prepare", **{name: value})
+    assert not any((work.folder / "text").iterdir())
+
+
+def test_folders_whose_names_divide_lists(new_work: Callable[..., Work], tmp_path: Path) -> None:
+    work = Work("multi30k", tmp_path / "a,b", new_work("multi30k").environment)
+    assert "a,b" in refusal(work, "prepare")
+    assert not work.folder.exists()
+
+
+def test_a_seed_counts_once(prepared: Callable[[str], Work]) -> None:
+    assert "SEEDS=2 02" in refusal(prepared("multi30k"), "evaluate", "transformer", SEEDS="2 02")
+
+
 def test_a_folder_that_prepare_did_not_make(new_work: Callable[..., Work]) -> None:
     work, name = new_work("multi30k"), "data-bin"
     (work.folder / name).mkdir(parents=True)

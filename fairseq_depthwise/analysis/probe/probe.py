@@ -41,7 +41,7 @@ from fairseq_depthwise.models.linearized.model import (
     layers_named,
     passes_pairs,
 )
-from fairseq_depthwise.options import require_extra
+from fairseq_depthwise.options import between, require_extra
 from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
 from fairseq_depthwise.serving.text_codec import post_process_for
 
@@ -182,14 +182,16 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "the cell passed on (default: both, one after the other)",
     )  # fmt: skip
     parser.add_argument(
-        "--max-tokens-used", type=int, default=1_000_000, metavar="N",
+        "--max-tokens-used", type=between(0, 2**62, int), default=1_000_000, metavar="N",
         help="target tokens to fit on, chosen at random; 0 for all (default: 1000000)",
     )  # fmt: skip
     parser.add_argument(
         "--train-subset", default="train", metavar="NAME", help="part of the data to fit on (default: train)"
     )
-    parser.add_argument("--beam", type=int, default=4, metavar="N", help="beam size (default: 4)")
-    parser.add_argument("--lenpen", type=float, default=0.6, metavar="X", help="length penalty (default: 0.6)")
+    parser.add_argument("--beam", type=between(1, 10_000, int), default=4, metavar="N", help="beam size (default: 4)")
+    parser.add_argument(
+        "--lenpen", type=between(-1000, 1000), default=0.6, metavar="X", help="length penalty (default: 0.6)"
+    )
     parser.add_argument(
         "--metric", choices=("tokenized", "tokenized-lc", "compound-split", "sacrebleu", "chrf"), default="tokenized",
         help="as in `fairseq-depthwise score`; sacrebleu for data that was not tokenized (default: tokenized)",

@@ -29,7 +29,7 @@ _EVERY = 10.0  # seconds between two lines of progress on stderr
 
 def require_folder(path: str, files: Sequence[str], *, force: bool) -> str:
     """Return the folder that is to have a file for each of ``files``, before anything is computed."""
-    place = output_folder("--output-folder", path, KIND, force=force)
+    place = output_folder("--output-folder", path, KIND, force=force, inputs=files)
     name, count = Counter(map(os.path.basename, files)).most_common(1)[0]
     if count > 1:
         raise UserError(f"--output-folder {path}: {count} files are called {name}; give them names of their own")

@@ -2,7 +2,8 @@
 
 onnxruntime runs no code in a file, but loops in it that never end, and functions that call themselves; and the smallest
 integer divided by -1 ends the process. A file is refused unless its operators are those that `fairseq-depthwise export`
-writes, none of which has a graph within it, and divide by constants alone, integers by positive ones.
+writes, none of which has a graph within it, and divide by constants alone, integers by positive ones; and unless all
+constants are in it, as no digest covers those in another file.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ def require_plain_operators(path: str | Path) -> None:
         for number, inner in _fields(content) if field == _GRAPH else ():
             if number == _CONSTANT:
                 tensor = {place: bytes(value) for place, value in _fields(inner)}
+                if tensor.get(_LOCATION, _IN_IT) != _IN_IT:
+                    raise ValueError("it has a constant in another file, which export never writes")
                 constants[_may_divide(tensor)].add(tensor.get(_NAME, b""))
             if number == _NODE:
                 parts = [(place, bytes(text)) for place, text in _fields(inner)]
@@ -35,7 +38,7 @@ def require_plain_operators(path: str | Path) -> None:
 
 def _may_divide(tensor: dict[int, bytes]) -> bool:
     value = int.from_bytes(tensor.get(_BYTES, b"")[:8], "little", signed=True)
-    is_integer = tensor.get(_TYPE) == b"\7" and _ELSEWHERE not in tensor and len(tensor.get(_BYTES, b"")) == 8
+    is_integer = tensor.get(_TYPE) == b"\7" and len(tensor.get(_BYTES, b"")) == 8
     return tensor.get(_TYPE) == b"\1" or (is_integer and value > 0)
 
 
@@ -73,7 +76,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
 _GRAPH, _FUNCTIONS = 7, (20, 25)
 _NODE, _CONSTANT = 1, 5
 _INPUT, _OPERATOR, _DOMAIN = 1, 4, 7
-_TYPE, _NAME, _BYTES, _ELSEWHERE = 2, 8, 9, 14
+_TYPE, _NAME, _BYTES, _LOCATION, _IN_IT = 2, 8, 9, 14, b"\0"
 
 #: What export writes, in float32 and in int8, and some that compute each element by itself, for other options.
 OPERATORS = frozenset({

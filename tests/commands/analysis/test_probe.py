@@ -30,6 +30,14 @@ def quick(path: str, data: str, output: Path) -> list[object]:
     return ["probe", path, "--data", data, "--output", output, "--beam", 1, "--metric", "chrf", "--cpu"]
 
 
+@pytest.mark.parametrize("words", ["--lenpen nan", "--lenpen 1e400", "--beam 0", "--max-tokens-used -1"])
+def test_numbers_that_would_give_other_translations(words: str, tmp_path: Path) -> None:
+    """Without a word; -1 tokens were one sentence."""
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([*map(str, quick("model.pt", "data", tmp_path / "probe")), *words.split()])
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.fixture
 def translated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Something for each row that is translated."""
