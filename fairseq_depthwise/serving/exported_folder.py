@@ -34,7 +34,7 @@ def exported_model(
     given = {
         "--data": data, f"--{options.precision}": options.precision != "fp32", "--compile": options.compile,
         "--print-alignment": options.alignment, "--constraints": options.beam.constraints,
-        "--sampling": options.beam.sampling, "--shortlist": options.shortlist,
+        "--sampling": options.beam.sampling,
     }  # fmt: skip
     for name, value in given.items():
         if value:

@@ -19,7 +19,6 @@ from torch.export import ExportedProgram
 from fairseq_compat import UserError
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
-from fairseq_depthwise.modules.decoding.shortlist import Shortlist
 from fairseq_depthwise.options import require_extra
 from fairseq_depthwise.serving.kept_graphs import kept_folder
 from fairseq_depthwise.serving.standalone.safe_onnx import require_plain_operators
@@ -29,18 +28,15 @@ from fairseq_depthwise.serving.traced_graphs import GRAPHS, write_graphs
 OPSET = 20
 
 
-def int8_graphs(
-    models: Sequence[StackModel], path: str, say: Callable[[str], None], shortlist: Shortlist | None = None
-) -> Graphs:
+def int8_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None]) -> Graphs:
     """Return the graphs of models with matrix products in int8, made now unless they have been before."""
     require_extra("onnx", "onnx", "onnxscript", "onnxruntime")
 
     def make(folder: Path) -> None:
         say(f"quantizing {path}; this takes ten seconds or more, and is kept")
-        write_graphs("onnx", models, path, str(folder), int8=True, shortlist=shortlist)
+        write_graphs("onnx", models, path, str(folder), int8=True)
 
-    about = (metadata.version("onnxruntime"), shortlist and shortlist.size)
-    folder = kept_folder("int8", models, about, make, say)
+    folder = kept_folder("int8", models, metadata.version("onnxruntime"), make, say)
     return load([str(folder / f"{name}.onnx") for name in GRAPHS])
 
 

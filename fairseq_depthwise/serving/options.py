@@ -105,13 +105,6 @@ class TranslatorOptions:
         "without being asked, unless they are told --no-compile",
         action=argparse.BooleanOptionalAction, changes_result=False,
     )  # fmt: skip
-    shortlist: str | None = option(
-        None,
-        "with --compile or --int8, compute scores only of the target tokens that this table has for a batch's source "
-        "tokens; `fairseq-depthwise shortlist` writes it, and so do Marian's tools",
-        metavar="FILE", changes_result=False,
-    )  # fmt: skip
-    shortlist_size: int = option(1024, "target tokens of a batch, with --shortlist", type=between(8, 2**24, int))
     alignment: str | None = option(
         None,
         "the words of the tokenized texts that belong together: pairs of a source and a target word, as 0-0 1-2 (hard, "
@@ -130,8 +123,6 @@ class TranslatorOptions:
         ):
             if both:
                 raise UserError(f"{name} does not go with {other}; leave one of them out")
-        if self.shortlist and not (int8 or self.compile):
-            raise UserError(f"--shortlist {self.shortlist} is for --compile and --int8; add one of them")
         if self.beam.sampling_topk and not self.beam.sampling:
             raise UserError(f"--sampling-topk {self.beam.sampling_topk} is for --sampling; add it")
         if self.nbest > self.beam.beam:
