@@ -12,9 +12,6 @@ from fairseq_depthwise.options import between, option, positive_int
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-#: Formats of exported graphs -> how their files end. Each is a module, ``torch_graphs`` and so on.
-FORMATS = {"torch": ".pt2", "onnx": ".onnx"}
-
 
 @dataclass(frozen=True)
 class BeamOptions:
@@ -137,18 +134,16 @@ class ExportOptions:
     source_lang: str | None = None
     target_lang: str | None = None
     format: str = option(
-        "torch",
-        "programs of torch.export, ONNX files for onnxruntime, or the weights for this plugin",
-        choices=(*FORMATS, "safetensors"),
+        "onnx",
+        "graphs as ONNX files, for onnxruntime; or the weights, for this plugin",
+        choices=("onnx", "safetensors"),
     )
     int8: bool = option(False, "compute matrix products in int8, with --format onnx")
-    dtype: str = option("float32", "of parameters and computation", choices=("float32", "bfloat16"))
     force: bool = option(False, "replace OUT if it is an export")
 
     def __post_init__(self) -> None:
-        for name, given, kind in (("--int8", self.int8, "onnx"), ("--dtype", self.dtype != "float32", "torch")):
-            if given and self.format != kind:
-                raise UserError(f"{name} is for --format {kind}, not for {self.format}")
+        if self.int8 and self.format != "onnx":
+            raise UserError(f"--int8 is for --format onnx, not for {self.format}")
 
 
 @dataclass(frozen=True)

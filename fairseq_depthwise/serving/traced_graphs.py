@@ -5,8 +5,6 @@ All sizes are dynamic: sentences, hypotheses, source tokens, and the capacity of
 
 from __future__ import annotations
 
-import importlib
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,7 +18,6 @@ from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 from fairseq_depthwise.modules.decoding.graph_search import Graphs, GraphSearch, SearchLimits, SearchState
 from fairseq_depthwise.modules.decoding.search_graphs import FREE, EncoderGraph, StepGraph
-from fairseq_depthwise.serving.options import FORMATS
 from fairseq_depthwise.serving.standalone.compile_program import quick_tracing
 
 _LOOKS = ("aten.promote_types.default", "aten._assert_tensor_metadata.default")  # which look at types only
@@ -159,33 +156,6 @@ def graph_tensors(models: Sequence[StackModel]) -> dict[str, Any]:
 
 def _tensor(name: str, dtype: str, *shape: int | str) -> dict[str, Any]:
     return {"name": name, "dtype": dtype, "shape": list(shape)}
-
-
-def format_module(name: str) -> Any:
-    """Return a format's module: ``write(program, file, about)``, ``load(files)``, and for int8 ``quantize(file)``."""
-    return importlib.import_module(f"fairseq_depthwise.serving.{name}_graphs")
-
-
-def write_graphs(
-    kind: str, models: Sequence[StackModel], path: str, folder: str, *, int8: bool = False
-) -> dict[str, Any]:
-    """Write both graphs of models in a format into a folder, and compare what is loaded from there with the models.
-
-    Return the files, and what :func:`graph_tensors` does. With ``int8`` matrix products compute in int8.
-    """
-    form, tensors = format_module(kind), graph_tensors(models)
-    functions = {name: {"file": name + FORMATS[kind], **about} for name, about in tensors.items()}
-    files = [os.path.join(folder, about["file"]) for about in functions.values()]
-    programs = trace(models, in_place=False)
-    for program, file, about in zip(programs, files, functions.values(), strict=True):
-        form.write(program, file, about)
-    require_equal(form.load(files), models, path)
-    if int8:
-        for file in files:
-            form.quantize(file)
-        # How far int8 may be from float32 is the user's to say; but it has to run, and to give probabilities.
-        require_equal(form.load(files), models, path, tolerance=1.0)
-    return functions
 
 
 @torch.no_grad()
