@@ -7,6 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
+class Table:
+    """Rows of cells by the names of their columns; a cell that a row does not have is empty."""
+
+    def __init__(self, *columns: str) -> None:
+        self.columns = columns
+        self.rows: list[list[str]] = []
+
+    def add(self, cells: Mapping[str, str]) -> None:
+        """Add a row."""
+        self.rows.append([cells.get(column, "") for column in self.columns])
+
+    def markdown(self) -> str:
+        return markdown([self.columns, *self.rows])
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Return a table with right-aligned columns; rows may be shorter than the first."""
     widths = []
