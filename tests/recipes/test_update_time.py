@@ -73,6 +73,7 @@ def test_time_saved_by_hand() -> None:
 
 
 @pytest.mark.xdist_group("recipes")
+@pytest.mark.long
 def test_depths_take_turns(prepared: Callable[[str], Work], plan: Plan, tmp_path: Path) -> None:
     work = prepared("multi30k")
     (tmp_path / "work").mkdir()
