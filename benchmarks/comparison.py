@@ -7,21 +7,29 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from plan_results import (
+    Comparison,
+    Difference,
+    complete_results,
+    count_failures,
+    difference_of,
+    final_results,
+    measure,
+    processor_minutes,
+)
 from records import run_program
-from scipy.stats import ttest_1samp
 
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.significance import bootstrap_interval, from_text, holm
 from fairseq_depthwise.figures import style_of, write_figure
-from fairseq_depthwise.tables import markdown, spread
+from fairseq_depthwise.tables import Table, spread
 
 sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in ("recipes", "recipes/lib")]
 import sweep  # the folders are on the path by the line above
@@ -35,75 +43,8 @@ if TYPE_CHECKING:
 #: Of the open form.
 PARTS = {"bias", "gain", "skip"}
 
-
-class Difference(NamedTuple):
-    """A system's scores minus a base's, seed by seed."""
-
-    each: list[float]
-    low: float
-    high: float
-    p: float
-    digits: int = 2
-
-    @classmethod
-    def of(cls, systems: Sequence[float], bases: Sequence[float], digits: int = 2) -> Difference:
-        """Compare pairs by Student's test, two-sided; the interval has 95 %."""
-        each = [system - base for system, base in zip(systems, bases, strict=True)]
-        test = ttest_1samp(each, 0)
-        low, high = test.confidence_interval(0.95)
-        p = 1.0 if not any(each) else float(test.pvalue)
-        return cls(each, float(low), float(high), p, digits)
-
-    def __str__(self) -> str:
-        mean, low, high = (f"{one:+.{self.digits}f}" for one in (fmean(self.each), self.low, self.high))
-        return f"{mean} ({low} to {high})"
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A registered comparison of two systems, or of the same two at two depths.
-
-    Attributes:
-        system, base: whose difference it is, seed by seed.
-        metric: a metric of the plan, a value of :data:`LOSSES`, or "hops" (:func:`hops_answered`).
-        margin: how much worse than the base the system may be.
-        minus: a system and a base whose difference is subtracted.
-    """
-
-    system: str
-    base: str
-    metric: str
-    margin: float = 0.0
-    minus: tuple[str, str] | None = None
-
-    @classmethod
-    def of(cls, entry: Mapping[str, Any]) -> Comparison:
-        """Return the comparison of an entry of a plan."""
-        minus = entry.get("minus")
-        pair = (minus["system"], minus["base"]) if minus else None
-        return cls(entry["system"], entry["base"], entry["metric"], entry.get("margin", 0.0), pair)
-
-    @property
-    def systems(self) -> list[str]:
-        """All systems that it needs."""
-        return [self.system, self.base, *(self.minus or ())]
-
-    def verdict(self, difference: Difference) -> str:
-        """Return what the 95 % interval says of "better than the base, or not worse by more than the margin"."""
-        low, high = difference.low, difference.high
-        if self.metric in LOSSES.values():  # the lower the better
-            low, high = -high, -low
-        if low > -self.margin:
-            return "supported"
-        return "not reproduced" if high < -self.margin else "undecided"
-
-    def __str__(self) -> str:
-        text = f"`{self.system}` against `{self.base}`"
-        if self.minus:
-            text += f" minus `{self.minus[0]}` against `{self.minus[1]}`"
-        if self.margin:
-            text += f", not worse by more than {self.margin:g}"
-        return text
+#: Values of axes of a grid, in which a system was trained.
+Values = tuple[tuple[str, float], ...] | None
 
 
 def tables_of(plan: Plan) -> dict[str, str]:
@@ -119,181 +60,126 @@ def tables_of(plan: Plan) -> dict[str, str]:
 
 
 def _grid(plan: Plan) -> str:
+    """Return the validation losses of all combinations that were tried, the best in bold."""
     tuned = [system for system in plan.systems if plan.tuned_as(system) == system]
-    combinations = list(dict.fromkeys(run.values for system in tuned for run in plan.grid(system)))
-    lines = [["system", *(", ".join(f"{axis} {value:g}" for axis, value in values or ()) for values in combinations)]]
+    tried: dict[Values, str] = {}
     for system in tuned:
-        best, cells = plan.best(system), []
-        for values in combinations:
+        for run in plan.grid(system):
+            tried[run.values] = ", ".join(f"{axis} {value:g}" for axis, value in run.values or ())
+    table = Table("system", *tried.values())
+    for system in tuned:
+        best = plan.best(system)
+        row = {"system": f"`{system}`"}
+        for values, column in tried.items():
             result = plan.result(Run(system, 1, values))
-            loss = "-" if result is None else "failed" if "failed" in result else f"{loss_of(result):.3f}"
-            is_best = best is not None and best.values == values and result is not None
-            cells.append(f"**{loss}**{_edge(plan, values)}" if is_best else loss)
-        lines.append([f"`{system}`", *cells])
-    ended = [plan.result(run) is not None for run in plan.runs()]
-    return markdown(lines) + f"\n{sum(ended)} of {len(ended)} trainings have ended, final ones included.\n"
+            if result is None:
+                row[column] = "-"
+            elif "failed" in result:
+                row[column] = "failed"
+            else:
+                row[column] = f"{loss_of(result):.3f}"
+            if result is not None and best is not None and best.values == values:
+                row[column] = f"**{row[column]}**{_edge(plan, values)}"
+        table.add(row)
+    runs = list(plan.runs())
+    ended = [run for run in runs if plan.result(run) is not None]
+    return f"{table.markdown()}\n{len(ended)} of {len(runs)} trainings have ended, final ones included.\n"
 
 
-def _edge(plan: Plan, values: tuple[tuple[str, float], ...] | None) -> str:
+def _edge(plan: Plan, values: Values) -> str:
     """Return a remark on a best combination beside which a lower or higher value could not be tried."""
     axes = []
     for axis, value in values or ():
         tried = {*plan.axes[axis], *plan.content["beyond"].get(axis, [])}
-        if len(tried) > 1 and value in (min(tried), max(tried)) and value > 0:  # no rate or dropout is below 0
+        is_edge = len(tried) > 1 and value in (min(tried), max(tried))
+        if is_edge and value > 0:  # no rate or dropout is below 0
             axes.append(axis)
     return f" (edge of {', '.join(axes)})" if axes else ""
 
 
 def _final(plan: Plan) -> str:
-    lines = [["system", "parameters", *plan.axes, "seeds", *LOSSES.values(), *plan.metrics, "processor minutes"]]
+    """Return losses, scores and processor time of the final trainings, and the registered comparisons below."""
+    digits = dict.fromkeys(LOSSES.values(), 3) | dict.fromkeys(plan.metrics, 2)
+    table = Table("system", "parameters", *plan.axes, "seeds", *digits, "processor minutes")
     for system in plan.systems:
-        results = list(_finals(plan, system).values())
+        results = list(final_results(plan, system).values())
         if not results:
             continue
-        failed = _failures(plan, system)
-        shown = results if failed is not None else []  # before all have ended they are not looked at
-        columns = [[measure(plan, result, name) for result in shown] for name in (*LOSSES.values(), *plan.metrics)]
-        digits = [*(3 for _ in LOSSES), *(2 for _ in plan.metrics), 0]
-        cells = [spread(values, places) for values, places in zip((*columns, _minutes(results)), digits, strict=True)]
-        chosen = [f"{value:g}" for value in results[0]["values"].values()]
-        seeds = str(len(results)) + (f", {failed} failed" if failed else "")
-        lines.append([f"`{system}`", f"{results[0]['parameters']:,}", *chosen, seeds, *cells])
-    return markdown(lines) + _registered(plan) if len(lines) > 1 else "No final training has ended yet.\n"
-
-
-def _failures(plan: Plan, system: str) -> int | None:
-    """Return how many final trainings of a system have failed; None before all have ended.
-
-    If the whole grid has failed, there is nothing to train with, and all have.
-    """
-    grid = plan.grid(plan.tuned_as(system))
-    if plan.best(system) is None and all(plan.result(run) is not None for run in grid):
-        return len(plan.seeds(system))
-    results = [plan.result(Run(system, seed)) for seed in plan.seeds(system)]
-    ended = [result for result in results if result is not None]
-    if len(ended) < len(results):
-        return None
-    return sum("failed" in result for result in ended)
-
-
-def _minutes(results: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Return the processor's minutes of the trainings of which they are known.
-
-    Those beside a GPU are not comparable with those without, so only the trainings with most GPUs count. Earlier
-    results of trainings that were stopped have the last part's seconds alone.
-    """
-    gpus = max(result["gpus"] for result in results)
-    known = [result for result in results if result["gpus"] == gpus and result["seconds"] is not None]
-    return [result["seconds"] / 60 for result in known if "parts" in result or not result["from_update"]]
-
-
-def measure(plan: Plan, result: Mapping[str, Any], name: str) -> float:
-    """Return a number of a final training: a loss at its end, a score, or "hops"."""
-    for curve, loss in LOSSES.items():
-        if name == loss:
-            return float(result[curve][-1][1])
-    if name == HOPS:
-        return float(hops_answered([result["scores"][test] for test in plan.content["tests"]]))
-    return float(result["scores"][name])
-
-
-def hops_answered(accuracies: Sequence[float]) -> int:
-    """Return how many steps a model can follow: the most of which it, and all fewer, are answered in 90 % of cases.
-
-    Args:
-        accuracies: in percent, of 1 step, of 2 and so on.
-    """
-    answered = 0
-    for accuracy in accuracies:
-        if accuracy < 90:
-            break
-        answered += 1
-    return answered
-
-
-def _finals(plan: Plan, system: str) -> dict[int, dict[str, Any]]:
-    """Return the results of a system's final trainings by seed."""
-    results = {}
-    for seed in plan.seeds(system):
-        result = plan.result(Run(system, seed))
-        if result is not None and "failed" not in result:
-            results[seed] = result
-    return results
-
-
-def _complete(plan: Plan) -> dict[str, dict[int, dict[str, Any]]]:
-    """Return the results by seed of the systems of which all seeds have ended, where these are several."""
-    complete = {}
-    for system in plan.systems:
-        results = _finals(plan, system)
-        if len(results) == len(plan.seeds(system)) > 1:
-            complete[system] = results
-    return complete
+        failures = count_failures(plan, system)
+        first = results[0]
+        row = {
+            "system": f"`{system}`",
+            "parameters": f"{first['parameters']:,}",
+            "seeds": f"{len(results)}, {failures} failed" if failures else str(len(results)),
+            "processor minutes": spread(processor_minutes(results), 0),
+        }
+        for axis, value in first["values"].items():
+            row[axis] = f"{value:g}"
+        for name, places in digits.items():
+            # Before all have ended they are not looked at.
+            values = [] if failures is None else [measure(plan, result, name) for result in results]
+            row[name] = spread(values, places)
+        table.add(row)
+    if not table.rows:
+        return "No final training has ended yet.\n"
+    return table.markdown() + _registered(plan)
 
 
 def _registered(plan: Plan) -> str:
     """Return the plan's primary comparison and its secondary ones in words, when all of their trainings have ended."""
-    complete = _complete(plan)
+    complete = complete_results(plan)
     text = ""
     for number, entry in enumerate([plan.content["primary"], *plan.content.get("secondary", [])]):
         comparison = Comparison.of(entry)
         label = "Secondary: " if number else ""
-        failures = [_failures(plan, system) for system in comparison.systems]
-        if any(failures) and None not in failures:
-            text += f"\n{label}{comparison}, {comparison.metric}: undecided, since trainings have failed: "
-            text += ", ".join(f"{n} of `{system}`" for system, n in zip(comparison.systems, failures, strict=True) if n)
-            text += ".\n"
-        if not complete.keys() >= {*comparison.systems}:
+        text += _failures(plan, comparison, label)
+        if not complete.keys() >= set(comparison.systems):
             continue
         difference = difference_of(plan, comparison)
-        digits = difference.digits
-        each = ", ".join(f"{value:+.{digits}f}" for value in difference.each)
+        each = ", ".join(map(difference.text, difference.each))
+        mean, low, high = map(difference.text, (difference.mean, difference.low, difference.high))
         text += (
-            f"\n{label}{comparison}, {comparison.metric}, seed by seed: {each}. Mean "
-            f"{fmean(difference.each):+.{digits}f}; 95 % interval over seeds {difference.low:+.{digits}f} to "
-            f"{difference.high:+.{digits}f} (Student){_over_sentences(plan, comparison)}: "
-            f"{comparison.verdict(difference)} at this size.\n"
+            f"\n{label}{comparison}, {comparison.metric}, seed by seed: {each}. Mean {mean}; 95 % interval over seeds "
+            f"{low} to {high} (Student){_over_sentences(plan, comparison)}: {comparison.verdict(difference)} at this "
+            "size.\n"
         )
     return text
 
 
-def difference_of(plan: Plan, comparison: Comparison) -> Difference:
-    """Return a comparison's differences, over the seeds that all of its systems have."""
-    complete = _complete(plan)
-    seeds = set.intersection(*({*complete[system]} for system in comparison.systems))
-    numbers = {
-        system: np.array([measure(plan, complete[system][seed], comparison.metric) for seed in sorted(seeds)])
-        for system in comparison.systems
-    }
-    digits = 3 if comparison.metric in LOSSES.values() else 2
-    differences = numbers[comparison.system] - numbers[comparison.base]
-    if comparison.minus:
-        differences = differences - (numbers[comparison.minus[0]] - numbers[comparison.minus[1]])
-    return Difference.of(differences, np.zeros(len(differences)), digits)
+def _failures(plan: Plan, comparison: Comparison, label: str) -> str:
+    """Return a sentence on trainings of a comparison that failed, when all have ended; nothing where none did."""
+    failures = {system: count_failures(plan, system) for system in comparison.systems}
+    if None in failures.values() or not any(failures.values()):
+        return ""
+    named = ", ".join(f"{count} of `{system}`" for system, count in failures.items() if count)
+    return f"\n{label}{comparison}, {comparison.metric}: undecided, since trainings have failed: {named}.\n"
 
 
 def _over_sentences(plan: Plan, comparison: Comparison) -> str:
     """Return what a bootstrap over seeds and sentences says, which decides nothing; of two systems' BLEU only."""
     if comparison.metric != "sacrebleu" or comparison.minus:
         return ""
-    complete = _complete(plan)
-    seeds = sorted({*complete[comparison.system]} & {*complete[comparison.base]})
-    sides = (comparison.system, comparison.base)
-    counts = ([from_text(complete[side][seed]["sentences"]) for seed in seeds] for side in sides)
-    low, high = bootstrap_interval(TranslationMetric(comparison.metric), *counts)
+    complete = complete_results(plan)
+    results, bases = complete[comparison.system], complete[comparison.base]
+    seeds = sorted(results.keys() & bases.keys())
+    counts = [from_text(results[seed]["sentences"]) for seed in seeds]
+    counts_of_base = [from_text(bases[seed]["sentences"]) for seed in seeds]
+    low, high = bootstrap_interval(TranslationMetric(comparison.metric), counts, counts_of_base)
     return f", over seeds and sentences {low:+.2f} to {high:+.2f} (bootstrap). By the first"
 
 
 def _tests(plan: Plan) -> str:
     """Return the scores of each test set; with the metric "hops" also how many steps are answered."""
-    tests = [*plan.content["tests"]]
+    tests = list(plan.content["tests"])
     if plan.content["primary"]["metric"] == HOPS:
-        tests += [HOPS]
-    lines = [["system", "seeds", *tests]]
-    for system, results in _complete(plan).items():
-        cells = [spread([measure(plan, result, test) for result in results.values()], 1) for test in tests]
-        lines.append([f"`{system}`", str(len(results)), *cells])
-    return markdown(lines)
+        tests.append(HOPS)
+    table = Table("system", "seeds", *tests)
+    for system, results in complete_results(plan).items():
+        row = {"system": f"`{system}`", "seeds": str(len(results))}
+        for test in tests:
+            row[test] = spread([measure(plan, result, test) for result in results.values()], 1)
+        table.add(row)
+    return table.markdown()
 
 
 def _compared(plan: Plan) -> str:
@@ -302,24 +188,35 @@ def _compared(plan: Plan) -> str:
     The p values of all but the primary one are corrected by Holm for their number; those of pairs that cannot be
     compared yet count as 1, so that a number does not change when others come.
     """
-    chosen = Comparison.of(plan.content["primary"])
+    primary = Comparison.of(plan.content["primary"])
     names = [*plan.metrics, "validation loss"]
-    complete = _complete(plan)
-    pairs = plan.content.get("pairs") or [(system, base) for base, system in combinations(plan.systems, 2)]
+    complete = complete_results(plan)
+    pairs = plan.content.get("pairs")
+    if not pairs:
+        pairs = [(system, base) for base, system in combinations(plan.systems, 2)]
     differences: dict[tuple[str, str], list[Difference]] = {}
     for system, base in pairs:
         if complete.keys() >= {system, base}:
             differences[system, base] = [difference_of(plan, Comparison(system, base, name)) for name in names]
-    primary = set() if chosen.minus else {chosen.system, chosen.base}
-    family = [(system, base) for system, base in pairs if {system, base} != primary]
-    ps = [differences[pair][0].p if pair in differences else 1.0 for pair in family]
-    corrected = dict(zip(family, holm(ps), strict=True))
-    lines = [["system", "against", "seeds", names[0], "p", "p by Holm", *names[1:]]]
-    for (system, base), (first, *others) in differences.items():
-        p = f"{corrected[system, base]:.2g}" if (system, base) in corrected else "primary"
-        seeds = str(len(first.each))
-        lines.append([f"`{system}`", f"`{base}`", seeds, str(first), f"{first.p:.2g}", p, *map(str, others)])
-    return markdown(lines) if differences else "No two systems can be compared yet.\n"
+    if not differences:
+        return "No two systems can be compared yet.\n"
+
+    of_primary = set() if primary.minus else {primary.system, primary.base}
+    p_values = {}
+    for system, base in pairs:
+        if {system, base} != of_primary:
+            p_values[system, base] = differences[system, base][0].p if (system, base) in differences else 1.0
+    corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+    table = Table("system", "against", "seeds", names[0], "p", "p by Holm", *names[1:])
+    for pair, of_names in differences.items():
+        system, base = pair
+        row = {"system": f"`{system}`", "against": f"`{base}`", "seeds": str(len(of_names[0].each))}
+        row["p"] = f"{of_names[0].p:.2g}"
+        row["p by Holm"] = f"{corrected[pair]:.2g}" if pair in corrected else "primary"
+        for name, difference in zip(names, of_names, strict=True):
+            row[name] = str(difference)
+        table.add(row)
+    return table.markdown()
 
 
 def _scores(plan: Plan) -> str:
@@ -329,19 +226,22 @@ def _scores(plan: Plan) -> str:
     """
     if any("-" in system for system in plan.systems):
         return ""
-    chosen, complete = plan.content["primary"], _complete(plan)
-    metric = plan.metrics[0]
-    lines = [["system", "parameters", "seeds", metric, "difference (95 %)", *plan.metrics[1:]]]
+    base, complete = plan.content["primary"]["base"], complete_results(plan)
+    metric, *others = plan.metrics
+    table = Table("system", "parameters", "seeds", metric, "difference (95 %)", *others)
     for system, results in complete.items():
-        columns = [[measure(plan, result, name) for result in results.values()] for name in plan.metrics]
-        first, *others = (spread(column, 2) for column in columns)
-        about = system_of(plan.recipe, system.partition("-")[0]).about
-        size = f"{next(iter(results.values()))['parameters'] / 1e6:.2f} M"
-        difference = ""
-        if system != chosen["base"] and chosen["base"] in complete:
-            difference = str(difference_of(plan, Comparison(system, chosen["base"], metric)))
-        lines.append([about, size, str(len(results)), first, difference, *others])
-    return markdown(lines)
+        first = next(iter(results.values()))
+        row = {
+            "system": system_of(plan.recipe, system).about,
+            "parameters": f"{first['parameters'] / 1e6:.2f} M",
+            "seeds": str(len(results)),
+        }
+        for name in plan.metrics:
+            row[name] = spread([measure(plan, result, name) for result in results.values()], 2)
+        if system != base and base in complete:
+            row["difference (95 %)"] = str(difference_of(plan, Comparison(system, base, metric)))
+        table.add(row)
+    return table.markdown()
 
 
 def _parts(plan: Plan) -> str:
@@ -350,42 +250,60 @@ def _parts(plan: Plan) -> str:
     ``depthwise_lstm-PART_PART`` are systems of this plan; the one of the recipe's name has those with no part and all.
     Empty for a plan of something else, and before all have been trained.
     """
-    names = {}
-    for name in plan.systems:
-        system, _, variant = name.partition("-")
-        if system == "depthwise_lstm" and PARTS.issuperset(variant.split("_")):
-            names[frozenset(variant.split("_"))] = name
-    if not names:
+    results = _results_by_parts(plan)
+    if not results:
         return ""
-    whole = Plan(sweep.PLANS / f"{plan.recipe}.toml", plan.results.parent)
-    parts, seeds = sorted(frozenset().union(*names)), plan.content["seeds"]
-    found = {chosen: _finals(plan, name) for chosen, name in names.items()}
-    found |= {frozenset(): _finals(whole, "depthwise_lstm"), frozenset(parts): _finals(whole, "depthwise_lstm_open")}
-    if len(found) < 2 ** len(parts) or any(not {*seeds} <= {*results} for results in found.values()):
-        return ""
-    metrics = (plan.content["primary"]["metric"], "chrf")
     warm = plan.content["warm_up"] * plan.content["updates"]["final"]
+    digits_of_names = dict.fromkeys(LOSSES.values(), 3) | {plan.content["primary"]["metric"]: 2, "chrf": 2}
+    digits = {f"validation loss, update {warm:g}": 3, **digits_of_names}
 
     def measures(result: dict[str, Any]) -> list[float]:
-        losses = [dict(result["valid"])[warm], *(result[loss][-1][1] for loss in LOSSES)]
-        return [*losses, *(result["scores"][name] for name in metrics)]
+        return [dict(result["valid"])[warm], *(measure(plan, result, name) for name in digits_of_names)]
 
-    # set of parts -> measures x seeds
-    values = {chosen: np.array([measures(results[seed]) for seed in seeds]).T for chosen, results in found.items()}
-    lines, digits = [["parts", f"validation loss, update {warm:g}", *LOSSES.values(), *metrics]], (3, 3, 3, 2, 2)
-    for chosen in sorted(values, key=lambda chosen: (len(chosen), *sorted(chosen))):
-        cells = [spread(list(each), shown) for each, shown in zip(values[chosen], digits, strict=True)]
-        lines.append([" + ".join(sorted(chosen)) or "none", *cells])
-    for part in parts:
-        sides = [np.mean([values[c] for c in values if (part in c) == within], axis=0) for within in (True, False)]
-        lines.append([f"with - without {part}", *map(str, map(Difference.of, *sides, digits))])
-    return markdown(lines)
+    # Set of parts -> measures x seeds.
+    values = {}
+    for parts, of_seeds in results.items():
+        values[parts] = np.array([measures(of_seeds[seed]) for seed in plan.content["seeds"]]).T
+    table = Table("parts", *digits)
+    for parts in sorted(values, key=lambda parts: (len(parts), *sorted(parts))):
+        row = {"parts": " + ".join(sorted(parts)) or "none"}
+        for column, numbers in zip(digits, values[parts], strict=True):
+            row[column] = spread(list(numbers), digits[column])
+        table.add(row)
+    for part in sorted(max(values, key=len)):
+        with_part = np.mean([numbers for parts, numbers in values.items() if part in parts], axis=0)
+        without_part = np.mean([numbers for parts, numbers in values.items() if part not in parts], axis=0)
+        row = {"parts": f"with - without {part}"}
+        for column, one_side, other_side in zip(digits, with_part, without_part, strict=True):
+            row[column] = str(Difference.of(one_side, other_side, digits[column]))
+        table.add(row)
+    return table.markdown()
+
+
+def _results_by_parts(plan: Plan) -> dict[frozenset[str], dict[int, dict[str, Any]]]:
+    """Return the final results of all sets of parts of the open form, by seed; empty unless all are there."""
+    results = {}
+    for name in plan.systems:
+        system, _, variant = name.partition("-")
+        parts = frozenset(variant.split("_"))
+        if system == "depthwise_lstm" and parts <= PARTS:
+            results[parts] = final_results(plan, name)
+    if not results:
+        return {}
+    whole = Plan(sweep.PLANS / f"{plan.recipe}.toml", plan.results.parent)
+    all_parts = frozenset().union(*results)
+    results[frozenset()] = final_results(whole, "depthwise_lstm")
+    results[all_parts] = final_results(whole, "depthwise_lstm_open")
+    if len(results) < 2 ** len(all_parts):
+        return {}
+    seeds = set(plan.content["seeds"])
+    return results if all(seeds <= set(of_seeds) for of_seeds in results.values()) else {}
 
 
 def draw(plan: Plan, figure: Figure) -> None:
     """Draw losses minus those of the primary comparison's base over updates, and the score of each seed."""
     metric, base = plan.content["primary"]["metric"], plan.content["primary"]["base"]
-    complete = _complete(plan)
+    complete = complete_results(plan)
     *losses, scores = figure.subplots(1, len(LOSSES) + 1)
     for number, (system, results) in enumerate(complete.items() if base in complete else ()):
         style = style_of(number)

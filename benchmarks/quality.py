@@ -46,8 +46,7 @@ def ways_of(checkpoint: str, batch: int, options: argparse.Namespace) -> Iterato
     """Yield the ways in which a model decodes, and a function that translates lines."""
     text = TextOptions(bpe_codes=options.bpe_codes)
     shared: dict[str, Any] = {"text": text, "beam": BeamOptions(beam=options.beam), "batch_size": batch}
-    listed = {f"{way}, list": WAYS[way] | {"shortlist": options.shortlist} for way in WAYS if way != "float32"}
-    for way, given in (WAYS | (listed if options.shortlist else {})).items():
+    for way, given in WAYS.items():
         translator = LoadedTranslator(
             checkpoint, data=options.data, options=TranslatorOptions(**shared, **given), say=records.tell
         )
@@ -113,7 +112,6 @@ def parse_options(given: Sequence[str]) -> argparse.Namespace:
     add("--data", required=True, help="folder of the dictionaries")
     add("--bpe-codes", help="of subword-nmt, where the training's are not there")
     add("--test", nargs=2, required=True, metavar=("SOURCE", "REFERENCE"), help="raw text, a sentence a line")
-    add("--shortlist", help="a lexical table: decode compiled and in int8 also with it")
     add("--beam", type=records.integer(1), default=4, help="(default: %(default)s)")
     add("--rounds", type=records.integer(1), default=5, metavar="N", help="that count (default: %(default)s)")
     add("--figure", default="docs/figures/quality_cpu.svg", help="(default: %(default)s)")

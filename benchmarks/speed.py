@@ -257,7 +257,7 @@ class GraphDecoding:
         from fairseq_depthwise.modules.decoding.graph_search import GraphSearch, SearchLimits
         from fairseq_depthwise.serving import onnx_graphs
         from fairseq_depthwise.serving.compiled_graphs import compiled_graphs
-        from fairseq_depthwise.serving.traced_graphs import write_graphs
+        from fairseq_depthwise.serving.onnx_graphs import write_graphs
 
         self.model = Decoding(arguments, dictionary, "cpu", "bf16" if kind == "compiled bf16" else "fp32").model
         self.model.eval()
@@ -265,7 +265,7 @@ class GraphDecoding:
             graphs: Any = compiled_graphs([self.model], "the model", records.tell)
         else:
             with tempfile.TemporaryDirectory() as folder:
-                functions = write_graphs("onnx", [self.model], "the model", folder, int8=kind == "int8")
+                functions = write_graphs([self.model], "the model", folder, int8=kind == "int8")
                 graphs = onnx_graphs.load([os.path.join(folder, about["file"]) for about in functions.values()])
         self.search = GraphSearch(graphs, eos=dictionary.eos(), vocabulary=len(dictionary))
         self.limits = lambda beam, length: SearchLimits(beam, 1.0, length, dictionary.eos(), min_length=length)

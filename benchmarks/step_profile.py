@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import records
@@ -20,6 +20,7 @@ from torch.profiler import profile
 from torch.utils.flop_counter import FlopCounterMode
 
 import fairseq_depthwise  # noqa: F401  # registers the models
+from fairseq_depthwise.tables import Table
 
 ROWS = ("stock 6", "depth-wise", "mute 4", "sdt 6")
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
@@ -36,39 +37,61 @@ def measure(row: str, options: argparse.Namespace, batch: Any) -> tuple[dict[str
     with FlopCounterMode(display=False) as counter:
         work(batch)
     kind = "self_device_time_total" if options.device == "cuda" else "self_cpu_time_total"
-    found = ((one.key, getattr(one, kind) / 1e6 / options.rounds) for one in profiler.key_averages())
-    return {key: seconds for key, seconds in found if seconds}, counter.get_total_flops()
+    seconds = {}
+    for operation in profiler.key_averages():
+        microseconds = getattr(operation, kind)
+        if microseconds:
+            seconds[operation.key] = microseconds / 1e6 / options.rounds
+    return seconds, counter.get_total_flops()
 
 
 def run(options: argparse.Namespace, given: Sequence[str]) -> None:
     """Measure and write the record."""
     setup = speed.begin("step_profile", options, given)
-    measured = {row: measure(row, options, speed.batches_of(options)[-1]) for row in ROWS}
-    seconds, counted = ({row: found[i] for row, found in measured.items()} for i in range(2))
+    seconds, operations = {}, {}
+    for row in ROWS:
+        seconds[row], operations[row] = measure(row, options, speed.batches_of(options)[-1])
     name = "step_profile" if options.precision == "fp32" else f"step_profile_{options.precision}"
-    records.finish(options.records, name, {"setup": setup, "seconds": seconds, "operations": counted})
+    records.finish(options.records, name, {"setup": setup, "seconds": seconds, "operations": operations})
 
 
-def table(record: records.Record) -> list[list[str]]:
+def table(record: records.Record) -> Table:
     """Return the table of the record: percent of a step, and how fast products are."""
-    shares: dict[str, dict[str, float]] = {}
-    for row, found in record["seconds"].items():
-        shares[row] = {"products": 0.0}
-        for name, seconds in found.items():
-            name = "products" if name.removeprefix("aten::") in PRODUCTS else f"`{name}`"
-            shares[row][name] = shares[row].get(name, 0) + 100 * seconds / sum(found.values())
-    most = {name: max(share.get(name, 0) for share in shares.values()) for share in shares.values() for name in share}
+    shares = {row: _shares(seconds) for row, seconds in record["seconds"].items()}
+    most: dict[str, float] = {}
+    for of_row in shares.values():
+        for name, share in of_row.items():
+            most[name] = max(most.get(name, 0), share)
     names = sorted(most, key=lambda name: -most[name])[:8]
-    lines = [
-        ["% of a step", *shares],
-        *([name, *(f"{one.get(name, 0):.1f}" for one in shares.values())] for name in names),
-    ]
-    lines.append(["others", *(f"{100 - sum(one.get(name, 0) for name in names):.1f}" for one in shares.values())])
-    total = {row: sum(found.values()) for row, found in record["seconds"].items()}
-    lines.append(["ms", *(f"{1000 * seconds:.0f}" for seconds in total.values())])
-    lines.append(["GFLOP", *(f"{record['operations'][row] / 1e9:.0f}" for row in total)])
-    rates = (record["operations"][row] / 1e7 / shares[row]["products"] / total[row] for row in total)
-    return [*lines, ["GFLOP/s of products", *(f"{rate:.0f}" for rate in rates)]]
+    table = Table("% of a step", *shares)
+
+    def add(name: str, cells: Iterable[str]) -> None:
+        table.add({"% of a step": name, **dict(zip(shares, cells, strict=True))})
+
+    for name in names:
+        add(name, (f"{of_row.get(name, 0):.1f}" for of_row in shares.values()))
+    shown = {row: sum(of_row.get(name, 0) for name in names) for row, of_row in shares.items()}
+    add("others", (f"{100 - share:.1f}" for share in shown.values()))
+    total = {row: sum(seconds.values()) for row, seconds in record["seconds"].items()}
+    add("ms", (f"{1000 * seconds:.0f}" for seconds in total.values()))
+    operations = record["operations"]
+    add("GFLOP", (f"{operations[row] / 1e9:.0f}" for row in total))
+    seconds_of_products = {row: total[row] * shares[row]["products"] / 100 for row in total}
+    add(
+        "GFLOP/s of products",
+        (f"{operations[row] / 1e9 / seconds:.0f}" for row, seconds in seconds_of_products.items()),
+    )
+    return table
+
+
+def _shares(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Return the percentage of each operation in a step; all products count as one."""
+    whole = sum(seconds.values())
+    shares = {"products": 0.0}
+    for operation, of_operation in seconds.items():
+        name = "products" if operation.removeprefix("aten::") in PRODUCTS else f"`{operation}`"
+        shares[name] = shares.get(name, 0) + 100 * of_operation / whole
+    return shares
 
 
 def parse_options(given: Sequence[str]) -> argparse.Namespace:

@@ -25,16 +25,16 @@ from records import RECORDS, Record, extent, ratios, read_record, run_program
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
-from fairseq_depthwise.tables import markdown, spread
+from fairseq_depthwise.tables import Table, spread
 
-#: A table in lines and cells, or a text.
-Table = Sequence[Sequence[str]] | str
+#: A table, or a text.
+Shown = Table | str
 NOTHING = "-"
 
 
 def tables_of(record: Record) -> dict[str, str]:
     """Return the tables of a record by name; none where its program is gone."""
-    makers: dict[str, Callable[[Record], Mapping[str, Table]]] = {
+    makers: dict[str, Callable[[Record], Mapping[str, Shown]]] = {
         "bench": speeds,  # what speed.py was called before
         "speed": speeds,
         "step_profile": lambda record: {"operations": step_profile.table(record)},
@@ -45,58 +45,85 @@ def tables_of(record: Record) -> dict[str, str]:
     setup = record["setup"]
     if setup["program"] not in makers:
         return {}
+    commit = f" at commit {setup['commit']}" if setup.get("commit") else ""
     tables: dict[str, str] = {
-        "setup": f"- Made by `{setup['command']}`{f' at commit {commit}' if (commit := setup.get('commit')) else ''}.\n"
+        "setup": f"- Made by `{setup['command']}`{commit}.\n"
         f"- Machine: {setup['machine']}; device {setup['device']}; threads of PyTorch: {setup['threads']}.\n"
         f"- Versions: {setup['versions']}.\n"
     }
-    for name, lines in makers[setup["program"]](record).items():
-        if len(lines) > 1:  # more than the columns' names
-            tables[name] = lines if isinstance(lines, str) else markdown(lines)
+    for name, shown in makers[setup["program"]](record).items():
+        if isinstance(shown, str):
+            tables[name] = shown
+        elif shown.rows:
+            tables[name] = shown.markdown()
     return tables
 
 
-def speeds(record: Record) -> dict[str, Table]:
+def speeds(record: Record) -> dict[str, Shown]:
     """Return for each precision tables of speed and of size, each beside what a row is compared with.
 
     Speeds are target tokens or sentences a second; peaks leave out the bytes that stock fairseq never reads.
     """
-    tables: dict[str, Table] = {}
-    for precision in record["setup"]["precisions"]:
-        cases: dict[str, list[dict[str, list[float]]]] = {}
-        amounts = {"parameters": {row: [about["parameters"]] for row, about in record["rows"].items()}}
-        for meeting in record["meetings"]:
-            case = meeting["case"]
-            # Earlier programs measured the encoder alone and sentences of one length, too.
-            if meeting["precision"] == precision and case["part"] != "encoding" and not case.get("length"):
-                title = f"beam {case['beam']}, {case['sentences']} at once" if case["beam"] else case["part"]
-                rates = {row: ratios(one["amount"], one["seconds"]) for row, one in meeting["rows"].items()}
-                cases.setdefault(title, []).append(rates)
-        for one in record["memory"]:
-            if one["precision"] == precision:
-                column = amounts.setdefault(f"{one['part']} peak, MiB", {})
-                column.setdefault(one["row"], []).append((one["peak"] - one["unused"]) / 2**20)
-        speed, size = [["row", "compared with", *cases]], [["row", "compared with", *amounts]]
+    tables: dict[str, Shown] = {}
+    precisions = record["setup"]["precisions"]
+    for precision in precisions:
+        rates = _rates_by_case(record, precision)
+        amounts = _amounts(record, precision)
+        speed = Table("row", "compared with", *rates)
+        size = Table("row", "compared with", *amounts)
         for row, about in record["rows"].items():
             beside = "" if about["beside"] == row else about["beside"]
-            cells = [_rate(rates, row, beside) for rates in cases.values()]
-            speed += [[row, beside, *cells]] if set(cells) != {NOTHING} else []
-            size.append([row, beside, *(_amount(column, row, beside) for column in amounts.values())])
-        suffix = f"_{precision}" if len(record["setup"]["precisions"]) > 1 else ""
-        tables |= {f"speed{suffix}": speed, f"size{suffix}": size}
+            names = {"row": row, "compared with": beside}
+            cells = {case: _rate(meetings, row, beside) for case, meetings in rates.items()}
+            if set(cells.values()) != {NOTHING}:
+                speed.add(names | cells)
+            size.add(names | {amount: _amount(column, row, beside) for amount, column in amounts.items()})
+        suffix = f"_{precision}" if len(precisions) > 1 else ""
+        tables[f"speed{suffix}"] = speed
+        tables[f"size{suffix}"] = size
     return tables
 
 
+def _rates_by_case(record: Record, precision: str) -> dict[str, list[dict[str, list[float]]]]:
+    """Return for each case its meetings, in which rows took turns: amounts a second of each row by round."""
+    cases: dict[str, list[dict[str, list[float]]]] = {}
+    for meeting in record["meetings"]:
+        case = meeting["case"]
+        # Earlier programs measured the encoder alone and sentences of one length, too.
+        if meeting["precision"] != precision or case["part"] == "encoding" or case.get("length"):
+            continue
+        title = case["part"]
+        if case["beam"]:
+            title = f"beam {case['beam']}, {case['sentences']} at once"
+        rates = {row: ratios(answers["amount"], answers["seconds"]) for row, answers in meeting["rows"].items()}
+        cases.setdefault(title, []).append(rates)
+    return cases
+
+
+def _amounts(record: Record, precision: str) -> dict[str, dict[str, list[float]]]:
+    """Return parameters and peaks of memory, each by row."""
+    amounts = {"parameters": {row: [about["parameters"]] for row, about in record["rows"].items()}}
+    for entry in record["memory"]:
+        if entry["precision"] == precision:
+            column = amounts.setdefault(f"{entry['part']} peak, MiB", {})
+            column.setdefault(entry["row"], []).append((entry["peak"] - entry["unused"]) / 2**20)
+    return amounts
+
+
 def _rate(meetings: Sequence[Mapping[str, Sequence[float]]], row: str, beside: str) -> str:
-    own = [rate for rates in meetings for rate in rates.get(row, [])]
-    if not own:
+    """Return a row's median rate, and how many times that of ``beside``, if there is one, round by round."""
+    all_rates: list[float] = []
+    times: list[float] = []
+    for rates in meetings:
+        all_rates += rates.get(row, [])
+        if row in rates and beside in rates:
+            times += ratios(rates[row], rates[beside])
+    if not all_rates:
         return NOTHING
-    low, rate, high = extent(own)
+    low, rate, high = extent(all_rates)
     shown = f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
     if not beside:
         return f"{shown} ({low / rate:.2f} - {high / rate:.2f})"
-    # Round by round, where both took turns.
-    times = [time for rates in meetings if {row, beside} <= {*rates} for time in ratios(rates[row], rates[beside])]
     if not times:
         return shown
     low, middle, high = extent(times)
@@ -104,32 +131,47 @@ def _rate(meetings: Sequence[Mapping[str, Sequence[float]]], row: str, beside: s
 
 
 def _amount(column: Mapping[str, Sequence[float]], row: str, beside: str) -> str:
-    own, other = (statistics.median(column.get(name, [0])) for name in (row, beside))
-    return (f"{own:,.0f}" if own else NOTHING) + (f" ({own / other:.2f})" if own and other else "")
+    """Return a row's median amount, and how many times that of ``beside``."""
+    if row not in column:
+        return NOTHING
+    amount = statistics.median(column[row])
+    text = f"{amount:,.0f}"
+    if beside in column:
+        text += f" ({amount / statistics.median(column[beside]):.2f})"
+    return text
 
 
-def qualities(record: Record) -> dict[str, Table]:
+def qualities(record: Record) -> dict[str, Shown]:
     """Return BLEU and milliseconds a sentence for each batch size: models are rows and ways of decoding columns."""
-    rows = sorted(record["rows"], key=lambda row: row["batch"])
-    cells: dict[tuple[str, str], str] = {}
-    for row in rows:
-        before = cells.get(key := (row["model"], row["way"]))
-        cells[key] = (f"{before}, " if before else f"{row['bleu']:.2f}; ") + spread(row["milliseconds"], 2)
-    models, ways = (dict.fromkeys(values) for values in zip(*cells, strict=True))
-    batches = " and ".join(map(str, dict.fromkeys(row["batch"] for row in rows)))
-    lines = [[model, *(cells.get((model, way), NOTHING) for way in ways)] for model in models]
-    return {"ways": [[f"sacreBLEU; milliseconds, {batches} at a time", *ways], *lines]}
+    results = sorted(record["rows"], key=lambda result: result["batch"])
+    batches = " and ".join(str(batch) for batch in dict.fromkeys(result["batch"] for result in results))
+    title = f"sacreBLEU; milliseconds, {batches} at a time"
+    cells: dict[str, dict[str, str]] = {}
+    for result in results:
+        of_model = cells.setdefault(result["model"], {title: result["model"]})
+        milliseconds = spread(result["milliseconds"], 2)
+        if result["way"] in of_model:
+            of_model[result["way"]] += f", {milliseconds}"
+        else:
+            of_model[result["way"]] = f"{result['bleu']:.2f}; {milliseconds}"
+    ways = dict.fromkeys(result["way"] for result in results)
+    table = Table(title, *ways)
+    for of_model in cells.values():
+        table.add(dict.fromkeys(ways, NOTHING) | of_model)
+    return {"ways": table}
 
 
-def soak(record: Record) -> dict[str, Table]:
+def soak(record: Record) -> dict[str, Shown]:
     """Return the outcomes of the attacks of ``tests/soak``, and their kinds."""
     outcomes = record["outcomes"]
-    lines = [["what is attacked", "attacks", *outcomes]]
-    lines += [
-        [name, f"{sum(counts.values()):,}", *(f"{counts.get(outcome, 0):,}" for outcome in outcomes)]
-        for name, counts in record["counts"].items()
-    ]
-    return {"counts": lines, "kinds": "".join(f"- {name}: {', '.join(of)}.\n" for name, of in record["kinds"].items())}
+    table = Table("what is attacked", "attacks", *outcomes)
+    for name, counts in record["counts"].items():
+        row = {"what is attacked": name, "attacks": f"{sum(counts.values()):,}"}
+        for outcome in outcomes:
+            row[outcome] = f"{counts.get(outcome, 0):,}"
+        table.add(row)
+    kinds = [f"- {name}: {', '.join(attacks)}.\n" for name, attacks in record["kinds"].items()]
+    return {"counts": table, "kinds": "".join(kinds)}
 
 
 # --- pages --------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ import records
 
 from fairseq_compat import UserError
 from fairseq_depthwise.growth.stages import parse_stages
+from fairseq_depthwise.tables import Table
 
 sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in ("recipes", "recipes/lib")]
 import sweep  # the folders are on the path by the line above
@@ -89,30 +90,42 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> None:
     records.finish(options.records, name, {"setup": setup, "seconds": seconds, "updates": updates})
 
 
-def tables(record: records.Record) -> dict[str, list[list[str]]]:
+def tables(record: records.Record) -> dict[str, Table]:
     """Return the seconds of an update at each depth, and the time that each system takes and saves."""
-    by_depth = [["encoder layers", "seconds of an update: median (lowest to highest)"]]
+    depths = Table("encoder layers", "seconds of an update: median (lowest to highest)")
     for depth, seconds in record["seconds"].items():
         low, middle, high = records.extent(seconds)
-        by_depth.append([depth, f"{middle:.3f} ({low:.3f} to {high:.3f})"])
+        depths.add(dict(zip(depths.columns, (depth, f"{middle:.3f} ({low:.3f} to {high:.3f})"), strict=True)))
     base = record["setup"]["base"]
-    shares = [["system", "updates at each depth", "hours", f"time saved against `{base}`", "published"]]
+    saved_column = f"time saved against `{base}`"
+    saved = Table("system", "updates at each depth", "hours", saved_column, "published")
+    seconds_of_base = _seconds_by_round(record, base)
     for system, updates in record["updates"].items():
-        stages = ", ".join(f"{number:,} of {depth} layers" for depth, number in updates.items())
         seconds = _seconds_by_round(record, system)
-        saved = [1 - ratio for ratio in records.ratios(seconds, _seconds_by_round(record, base))]
-        low, middle, high = records.extent(saved)
-        cell = "" if system == base else f"{middle:.1%} ({low:.1%} to {high:.1%})"
-        hours = records.extent(seconds)[1] / 3600
-        shares.append([f"`{system}`", stages, f"{hours:.2f}", cell, PUBLISHED.get(system, "")])
-    return {"depths": by_depth, "saved": shares}
+        _, median, _ = records.extent(seconds)
+        row = {
+            "system": f"`{system}`",
+            "updates at each depth": ", ".join(f"{number:,} of {depth} layers" for depth, number in updates.items()),
+            "hours": f"{median / 3600:.2f}",
+            "published": PUBLISHED.get(system, ""),
+        }
+        if system != base:
+            shares = [1 - ratio for ratio in records.ratios(seconds, seconds_of_base)]
+            low, middle, high = records.extent(shares)
+            row[saved_column] = f"{middle:.1%} ({low:.1%} to {high:.1%})"
+        saved.add(row)
+    return {"depths": depths, "saved": saved}
 
 
 def _seconds_by_round(record: records.Record, system: str) -> list[float]:
     """Return the seconds of a whole training, by the seconds of an update in each round."""
     updates: Mapping[str, int] = record["updates"][system]
-    rounds = zip(*(record["seconds"][depth] for depth in updates), strict=True)
-    return [sum(n * seconds for n, seconds in zip(updates.values(), at_depths, strict=True)) for at_depths in rounds]
+    rounds = range(len(next(iter(record["seconds"].values()))))
+    seconds = []
+    for number in rounds:
+        of_depths = [count * record["seconds"][depth][number] for depth, count in updates.items()]
+        seconds.append(sum(of_depths))
+    return seconds
 
 
 def parse_options(given: Sequence[str]) -> argparse.Namespace:

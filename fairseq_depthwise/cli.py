@@ -33,7 +33,6 @@ COMMANDS = {
     "translate": "translate text: raw lines in, raw translations out, in order",
     "serve": "translate over HTTP: JSON, a page for people, metrics",
     "export": "export encoder and decoder step to torch.export, to be run without fairseq",
-    "shortlist": "learn which target tokens go with a source token, to compute fewer scores in translation",
     "average": "average the parameters of checkpoints",
     "inspect": "show what a checkpoint holds: its model, how far it was trained and how, which versions wrote it",
     "grow": "make the model of a checkpoint deeper",

@@ -7,24 +7,53 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Return a table with right-aligned columns; lines may be shorter than the first."""
-    widths = [max(len(line[column]) for line in lines if column < len(line)) for column in range(len(lines[0]))]
-    return "".join("  ".join(map(str.rjust, line, widths)) + "\n" for line in lines)
+class Table:
+    """Rows of cells by the names of their columns; a cell that a row does not have is empty."""
+
+    def __init__(self, *columns: str) -> None:
+        self.columns = columns
+        self.rows: list[list[str]] = []
+
+    def add(self, cells: Mapping[str, str]) -> None:
+        """Add a row."""
+        self.rows.append([cells.get(column, "") for column in self.columns])
+
+    def markdown(self) -> str:
+        return markdown([self.columns, *self.rows])
 
 
-def markdown(lines: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table; the first line is the header."""
-    rows = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in rows)
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table with right-aligned columns; rows may be shorter than the first."""
+    widths = []
+    for column in range(len(rows[0])):
+        cells = [row[column] for row in rows if column < len(row)]
+        widths.append(max(map(len, cells)))
+    lines = []
+    for row in rows:
+        padded = map(str.rjust, row, widths)
+        lines.append("  ".join(padded) + "\n")
+    return "".join(lines)
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table; the first row is the header."""
+    header, *others = rows
+    rule = ["---"] * len(header)
+    lines = []
+    for row in (header, rule, *others):
+        escaped = [cell.replace("|", "\\|") for cell in row]
+        lines.append(f"| {' | '.join(escaped)} |\n")
+    return "".join(lines)
 
 
 def spread(values: Sequence[float], digits: int) -> str:
     """Return the mean and, of several values, their standard deviation; "-" of none."""
     if not values:
         return "-"
-    deviation = f" ± {statistics.stdev(values):,.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):,.{digits}f}{deviation}"
+    mean = f"{statistics.fmean(values):,.{digits}f}"
+    if len(values) == 1:
+        return mean
+    return f"{mean} ± {statistics.stdev(values):,.{digits}f}"
 
 
 def shown(value: Any) -> str:
@@ -37,4 +66,8 @@ def shown(value: Any) -> str:
         return ", ".join(map(shown, value))
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}" if isinstance(value, float) else str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)

@@ -1,8 +1,8 @@
-"""``export``: a model as programs of ``torch.export``, which run without fairseq.
+"""``export``: a model as ONNX files, which run without fairseq, or as weights.
 
 example:
   fairseq-depthwise export checkpoints/average.pt exported
-  python examples/exported/translate.py exported < test.bpe.en
+  python examples/exported/translate_onnx.py exported < test.bpe.en
 
 Data and languages are those of the training; options name what has been moved, or one direction of many.
 """

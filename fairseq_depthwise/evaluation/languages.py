@@ -35,10 +35,14 @@ class LanguageScore(NamedTuple):
 
 
 def files_by_language(folder: str, endings: Sequence[str]) -> dict[str, str]:
-    """Return the files of a folder by language: their names are a language and one of the endings."""
-    found = sorted(path for path in Path(folder).iterdir() if path.suffix in endings)
-    files = {path.stem: str(path) for path in found}
-    if not files or len(files) < len(found):
+    """Return the files of a folder by language: their names are a language and one of the endings.
+
+    Raises:
+        UserError: the folder has no such file, or two of one language.
+    """
+    paths = sorted(path for path in Path(folder).iterdir() if path.suffix in endings)
+    files = {path.stem: str(path) for path in paths}
+    if not files or len(files) < len(paths):
         raise UserError(f"{folder} must have one file for each language, named LANG and one of {', '.join(endings)}")
     return files
 
@@ -53,15 +57,18 @@ def require_comparable(systems: Sequence[tuple[str, Mapping[str, LanguageScore]]
     """Raise UserError unless all systems, the base first, have scores of the same languages, scored in the same way."""
     base, expected = systems[0]
     for name, scores in systems:
-        if missing := expected.keys() ^ scores.keys():
-            raise UserError(f"{base} and {name} have results for different languages: {_some(sorted(missing))}")
+        different = expected.keys() ^ scores.keys()
+        if different:
+            raise UserError(f"{base} and {name} have results for different languages: {_first(sorted(different))}")
         for language, score in scores.items():
-            if score.signature != expected[language].signature:
+            signature = expected[language].signature
+            if score.signature != signature:
                 raise UserError(
-                    f"{language} is scored with {score.signature} in {name} and with {expected[language].signature} in "
-                    f"{base}; score both in the same way"
+                    f"{language} is scored with {score.signature} in {name} and with {signature} in {base}; score both "
+                    "in the same way"
                 )
-    if len(metrics := {score.metric for score in expected.values()}) > 1:
+    metrics = {score.metric for score in expected.values()}
+    if len(metrics) > 1:
         raise UserError(f"{base} has scores of several metrics, {' and '.join(sorted(metrics))}; use one for all")
 
 
@@ -70,11 +77,13 @@ def why_missing(scores: Mapping[str, LanguageScore]) -> dict[str, str | None]:
     for language, score in scores.items():
         if "tok:13a" not in score.signature.split("|"):
             return dict.fromkeys(MEANS, f"{language} is not scored with sacreBLEU's default, but {score.signature}")
-    missing = {name: [one for one in languages if one not in scores] for name, languages in MEANS.items()}
-    return {
-        name: f"{len(some)} of the {len(MEANS[name])} languages are missing: {_some(some)}" if some else None
-        for name, some in missing.items()
-    }
+    reasons: dict[str, str | None] = {}
+    for name, languages in MEANS.items():
+        missing = [language for language in languages if language not in scores]
+        reasons[name] = None
+        if missing:
+            reasons[name] = f"{len(missing)} of the {len(languages)} languages are missing: {_first(missing)}"
+    return reasons
 
 
 def summarize(
@@ -84,16 +93,19 @@ def summarize(
 
     None stands for a mean that :func:`why_missing` has a reason against, and for the win ratio without a base.
     """
-    wins = [score.score > base[language].score for language, score in scores.items()] if base else None
-    return {
-        "mean": fmean(score.score for score in scores.values()),
-        **{
-            name: None if reason else fmean(scores[language].score for language in MEANS[name])
-            for name, reason in why_missing(scores).items()
-        },
-        "win_ratio": 100 * fmean(wins) if wins else None,
-    }
+    summary: dict[str, float | None] = {"mean": fmean(score.score for score in scores.values())}
+    for name, reason in why_missing(scores).items():
+        summary[name] = None
+        if reason is None:
+            summary[name] = fmean(scores[language].score for language in MEANS[name])
+    summary["win_ratio"] = None
+    if base:
+        wins = [score.score > base[language].score for language, score in scores.items()]
+        summary["win_ratio"] = 100 * fmean(wins)
+    return summary
 
 
-def _some(languages: Sequence[str]) -> str:
-    return ", ".join(languages[:10]) + (" ..." if len(languages) > 10 else "")
+def _first(languages: Sequence[str]) -> str:
+    """Return the first ten languages, for errors."""
+    named = ", ".join(languages[:10])
+    return f"{named} ..." if len(languages) > 10 else named

@@ -57,21 +57,51 @@ class Curve(NamedTuple):
 
 def charts_of(runs: Sequence[Run]) -> Iterator[tuple[str, str, str]]:
     """Yield section, title and ``<svg>`` of all metrics that the runs have; those of single layers share a chart."""
-    names = dict.fromkeys(name for run in runs for split in TRAINING for name in run.series.get(split, ()))
+    seconds = max(run.seconds for run in runs)
+    axes = [("updates", 0)]
+    axes_of_validated = [*axes, _clock(seconds)] if seconds else axes
+    for name, metrics in islice(_metrics_by_chart(runs).items(), _MOST_CHARTS):
+        section = "Gates and cell states" if name.endswith(("_gate", "_cell_norm")) else "Auxiliary losses"
+        section, title, unit = _CHARTS.get(name, (section, name.replace("_", " ").capitalize(), "mean"))
+        for axis, scale in axes_of_validated if name in _VALIDATED else axes:
+            curves: list[Curve] = []
+            for number, run in enumerate(runs):
+                curves += _curves(number, run, metrics, scale)
+            if not curves:
+                continue
+            over_time = scale > 0
+            label = f"{axis} of training" if over_time else axis
+            svg = _svg(partial(_draw, runs, curves, scale, label, unit))
+            yield section, f"{title} over time" if over_time else title, svg
+
+
+def _clock(seconds: float) -> tuple[str, int]:
+    """Return the unit of time that fits a training, and its seconds."""
+    if seconds > 10800:
+        return "hours", 3600
+    if seconds > 120:
+        return "minutes", 60
+    return "seconds", 1
+
+
+def _metrics_by_chart(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """Return the metrics that each chart shows, by the chart's name: a metric's, without the number of a layer."""
+    names: dict[str, None] = {}
+    for run in runs:
+        for split in TRAINING:
+            names.update(dict.fromkeys(run.series.get(split, ())))
     charts = {metric: [metric] for metric in _CHARTS}
     for name in names:
-        base = match[1] if (match := _OF_LAYER.match(name)) else name
-        if (base == name or base not in names) and not _IGNORED.match(base):
-            charts[base] = [*charts.get(base, ()), name] if base != name else [name]
-    seconds = max(run.seconds for run in runs)
-    clock = ("hours", 3600) if seconds > 10800 else ("minutes", 60) if seconds > 120 else ("seconds", 1)
-    for base, metrics in islice(charts.items(), _MOST_CHARTS):
-        section = "Gates and cell states" if base.endswith(("_gate", "_cell_norm")) else "Auxiliary losses"
-        section, title, unit = _CHARTS.get(base, (section, base.replace("_", " ").capitalize(), "mean"))
-        for x, scale in (("updates", 0), clock) if base in _VALIDATED and seconds else (("updates", 0),):
-            if curves := [one for number, run in enumerate(runs) for one in _curves(number, run, metrics, scale)]:
-                over, x = (" over time", f"{x} of training") if scale else ("", x)
-                yield section, title + over, _svg(partial(_draw, runs, curves, scale, x, unit))
+        match = _OF_LAYER.match(name)
+        base = match[1] if match else name
+        # A metric of a layer is left out where there is the mean over layers.
+        if _IGNORED.match(base) or (base != name and base in names):
+            continue
+        if base == name:
+            charts[name] = [name]
+        else:
+            charts.setdefault(base, []).append(name)
+    return charts
 
 
 def _curves(number: int, run: Run, metrics: Sequence[str], scale: int) -> Iterator[Curve]:
@@ -79,9 +109,11 @@ def _curves(number: int, run: Run, metrics: Sequence[str], scale: int) -> Iterat
     for metric in metrics:
         for validation in (False, True) if metric in _VALIDATED else (False,):
             series = run.of(metric, validation=validation)
-            xs = [seconds / scale for seconds in series["seconds"]] if scale else series["updates"]
-            columns = (xs, series["values"], run.of(f"{metric}_deviation")["values"])
-            curve = Curve(number, validation, *map(_thinned, columns))
+            xs = series["updates"]
+            if scale:
+                xs = [seconds / scale for seconds in series["seconds"]]
+            widths = run.of(f"{metric}_deviation")["values"]
+            curve = Curve(number, validation, _thinned(xs), _thinned(series["values"]), _thinned(widths))
             if np.isfinite(curve.ys).any():
                 yield curve
 
@@ -93,6 +125,7 @@ def _thinned(values: Sequence[float]) -> np.ndarray:
 
 
 def _svg(draw: Callable[[Figure], None]) -> str:
+    """Return a figure as an element of a page."""
     file = io.BytesIO()
     save_figure(file, "svg", (4.7, 3.0), draw)
     text = file.getvalue().decode()
@@ -100,6 +133,7 @@ def _svg(draw: Callable[[Figure], None]) -> str:
 
 
 def _draw(runs: Sequence[Run], curves: Sequence[Curve], scale: int, x: str, y: str, figure: Figure) -> None:
+    """Draw curves, and dashed lines where a run grew; a scale is the seconds of the axis's unit."""
     axes = figure.subplots()
     for run, validation, xs, ys, widths in curves:
         style = style_of(run)

@@ -17,7 +17,6 @@ from torch import Tensor
 from fairseq_compat.errors import UserError, named
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
-from fairseq_depthwise.modules.decoding.shortlist import Shortlist
 from fairseq_depthwise.serving.kept_graphs import cache_folder, kept_folder
 from fairseq_depthwise.serving.standalone import compile_program
 from fairseq_depthwise.serving.traced_graphs import require_equal, trace
@@ -43,15 +42,14 @@ _FEW_ROWS = 16  # hypotheses up to which a step is one for few
 
 
 def compiled_graphs(
-    models: Sequence[StackModel], path: str, say: Callable[[str], None], shortlist: Shortlist | None = None, *,
-    anew: bool = True,
-) -> Graphs:  # fmt: skip
+    models: Sequence[StackModel], path: str, say: Callable[[str], None], *, anew: bool = True
+) -> Graphs:
     """Return the graphs of models, compiled now, with ``anew``, or before; a UserError says why they are not."""
     # Inductor's own is in /tmp, under a name that anyone could take before, and set as soon as it is imported.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder("inductor"))
     # Inductor's programs would each compile some, for 4 s, to see whether the compiler knows the CPU's vectors.
     os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
-    settings = {**_SETTINGS, "cpp.threads": torch.get_num_threads(), "shortlist": shortlist and shortlist.size}
+    settings = {**_SETTINGS, "cpp.threads": torch.get_num_threads()}
 
     def make(folder: Path) -> None:
         if not anew:
@@ -78,7 +76,7 @@ def compiled_graphs(
                 compilers[name] = subprocess.Popen(command, stdin=pipe, stdout=none, stderr=pipe, text=True)
                 stack.enter_context(compilers[name])
             pool = stack.enter_context(ThreadPoolExecutor(os.cpu_count()))
-            programs = trace(models, in_place=True, shortlist=shortlist)
+            programs = trace(models, in_place=True)
             for graph, program in zip(("encoder", "step"), programs, strict=True):
                 torch.export.save(program, file := folder / f"{graph}.traced.pt2")
                 jobs += [pool.submit(compiled, compilers[name], name, file) for name in _PARTS if graph in name]
@@ -86,7 +84,7 @@ def compiled_graphs(
                 say(f"compiled {job.result()} of {path}")
         for file in folder.glob("*.traced.pt2"):
             file.unlink()
-        require_equal(_loaded(folder), models, path, shortlist)
+        require_equal(_loaded(folder), models, path)
 
     folder = kept_folder("compiled", models, settings, make, say)
     try:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import FairseqTask
@@ -24,16 +23,18 @@ from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.options import require_extra
 from fairseq_depthwise.serving.directions import around, languages_of, recorded_task, require_graphs, target_start
-from fairseq_depthwise.serving.options import FORMATS, BeamOptions, ExportOptions, TextOptions
+from fairseq_depthwise.serving.onnx_graphs import write_graphs
+from fairseq_depthwise.serving.options import BeamOptions, ExportOptions, TextOptions
 from fairseq_depthwise.serving.text_codec import settings_for
-from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours, write_graphs
+from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours
 
 KIND = "export"  # what the folder's marker says it is
 
 
 def export(checkpoint: str, folder: str, options: ExportOptions, say: Callable[[str], None]) -> dict[str, Any]:
     """Export the model of a checkpoint into a new folder and return its configuration; ``say`` what is left out."""
-    if options.format == "onnx":
+    with_graphs = options.format == "onnx"
+    if with_graphs:
         require_extra("onnx", "onnx", "onnxscript", "onnxruntime")
     files = checkpoint_files(checkpoint)
     place = output_folder("OUT", folder, KIND, force=options.force, inputs=files)
@@ -41,15 +42,15 @@ def export(checkpoint: str, folder: str, options: ExportOptions, say: Callable[[
         raise UserError(f"{checkpoint} are {len(files)} checkpoints; export them one by one")
     trained = Checkpoint(files[0])
     trained.require_family()
-    if with_graphs := options.format in FORMATS:
+    if with_graphs:
         refuse_unless_ours(trained.path, ARCH_MODEL_REGISTRY[trained.architecture], trained.architecture)
     data, task = recorded_task(trained, options.data, (options.source_lang, options.target_lang))
     require_graphs(task, trained.path)
-    model = cast(StackModel, trained.model(task, data).to(getattr(torch, options.dtype)))
+    model = cast(StackModel, trained.model(task, data).float())
     if with_graphs:
         model.prepare_for_inference_(BeamOptions().cfg())
     elif not isinstance(task, TranslationTask):  # it would be read as a model of one direction, without its tokens
-        raise UserError(f"{trained.path} translates in many directions; export each with --format torch or onnx")
+        raise UserError(f"{trained.path} translates in many directions; export each with --format onnx")
     text, subwords = _text(trained, task, data, say)
     dictionaries: dict[str, Dictionary] = {"source": task.source_dictionary, "target": task.target_dictionary}
     target, search, most = dictionaries["target"], BeamOptions(), model.decoder.max_positions()
@@ -59,7 +60,7 @@ def export(checkpoint: str, folder: str, options: ExportOptions, say: Callable[[
         "format": FORMAT,
         "architecture": trained.architecture,
         "versions": recorded_versions(),
-        "dtype": "int8" if options.int8 else options.dtype,
+        "dtype": "int8" if options.int8 else "float32",
         "languages": dict(zip(dictionaries, languages_of(task), strict=True)),
         "vocabulary": {side: len(dictionary) for side, dictionary in dictionaries.items()},
         "symbols": {"<s>": target.bos(), "<pad>": target.pad(), "</s>": target.eos(), "<unk>": target.unk()},
@@ -71,7 +72,7 @@ def export(checkpoint: str, folder: str, options: ExportOptions, say: Callable[[
     }
     with folder_written_whole(place, KIND, replace=options.force) as aside:
         if with_graphs:
-            config["functions"] = write_graphs(options.format, [model], trained.path, aside, int8=options.int8)
+            config["functions"] = write_graphs([model], trained.path, aside, int8=options.int8)
             for graph in config["functions"].values():
                 graph["sha256"] = file_digest(os.path.join(aside, graph["file"]))
         else:

@@ -13,12 +13,13 @@ from fairseq_depthwise.checkpoints import exported_weights as folders
 from fairseq_depthwise.checkpoints.exported_weights import CONFIG
 from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS
 from fairseq_depthwise.modules.decoding.graph_search import SearchLimits
+from fairseq_depthwise.serving import onnx_graphs
 from fairseq_depthwise.serving.beam_search import Search
 from fairseq_depthwise.serving.directions import languages_of, task_for
-from fairseq_depthwise.serving.options import FORMATS, TranslatorOptions
+from fairseq_depthwise.serving.options import TranslatorOptions
 from fairseq_depthwise.serving.search.direction import LoadedModels
 from fairseq_depthwise.serving.text_codec import settings_for
-from fairseq_depthwise.serving.traced_graphs import GRAPHS, format_module
+from fairseq_depthwise.serving.traced_graphs import GRAPHS
 
 
 def is_exported(path: str) -> bool:
@@ -34,7 +35,7 @@ def exported_model(
     given = {
         "--data": data, f"--{options.precision}": options.precision != "fp32", "--compile": options.compile,
         "--print-alignment": options.alignment, "--constraints": options.beam.constraints,
-        "--sampling": options.beam.sampling, "--shortlist": options.shortlist,
+        "--sampling": options.beam.sampling,
     }  # fmt: skip
     for name, value in given.items():
         if value:
@@ -48,20 +49,21 @@ def exported_model(
     cfg = folders.text_options(config, model)
     text = settings_for(options.text, cfg, task.source_dictionary, path=model, data=model, recorded=belongs_to)
     digests = {name: config["functions"][name].get("sha256") for name in GRAPHS}  # none in older exports
-    graphs = [folders.regular_file(model, name + FORMATS[config["kind"]], digests[name]) for name in GRAPHS]
+    graphs = [folders.regular_file(model, f"{name}.onnx", digests[name]) for name in GRAPHS]
     source, target, beam = config["source"], config["target"], options.beam
     around = (source["prefix"], source["suffix"])
     most = min(beam.max_length, target["longest"] - 1)
     limits = SearchLimits(beam.beam, beam.length_penalty, most, target["start"], tuple(target["prefix"]))
-    search = Search(task.target_dictionary, limits, format_module(config["kind"]).load(graphs))
+    search = Search(task.target_dictionary, limits, onnx_graphs.load(graphs))
     longest = source["longest"] - sum(map(len, around)) + 1
     return LoadedModels([model], model, torch.device("cpu"), task, text, lambda task: search, longest, around=around)
 
 
 def _config(path: str) -> dict[str, Any]:
-    """Return the configuration; ``kind`` in it is the name of the graphs' format."""
+    """Return the configuration of a folder with graphs."""
     config = folders.read_config(path)
     with folders.as_written(f"{path}/{CONFIG}"):
-        endings = {ending: name for name, ending in FORMATS.items()}
-        config["kind"] = endings[os.path.splitext(config["functions"]["encoder"]["file"])[1]]
+        file = config["functions"]["encoder"]["file"]
+    if file.endswith(".pt2"):
+        raise UserError(f"{path} has programs of torch.export, which are no longer read; export the checkpoint again")
     return config

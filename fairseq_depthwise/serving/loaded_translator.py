@@ -7,7 +7,6 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,7 +19,6 @@ from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.exported_weights import CONFIG
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
-from fairseq_depthwise.modules.decoding.shortlist import Shortlist
 from fairseq_depthwise.serving.beam_search import BeamSearch
 from fairseq_depthwise.serving.compiled_graphs import compiled_graphs
 from fairseq_depthwise.serving.directions import around, languages_of, recorded_task, require_graphs
@@ -83,8 +81,6 @@ class LoadedTranslator:
         files = [os.path.join(path, CONFIG) if is_exported(path) else path for path in self.files]
         found = {f"model {number}": file_digest(path) for number, path in enumerate(files, start=1)}
         text = self._loaded.text
-        if self.options.shortlist:
-            found["--shortlist"] = file_digest(self.options.shortlist)
         return {**found, **belonging.of_text(text.tokenizer, text.bpe), **belonging.of_dictionaries(self._loaded.task)}
 
     def translate(
@@ -201,7 +197,6 @@ def _graphs(
     before = options.compile is None and device.type == "cpu" and not options.beam.sampling and any_kept("compiled")
     if not (asked or before):
         return None
-    shortlist = Shortlist(options.shortlist, models, options.shortlist_size) if options.shortlist else None
     try:
         require_graphs(task, path)
         for model in models:
@@ -209,11 +204,11 @@ def _graphs(
         if device.type != "cpu":
             raise UserError(f"{'--int8' if int8 else '--compile'} is for CPUs, and a GPU is in use; add --cpu")
         if int8:
-            return replace(int8_graphs(models, path, say, shortlist), shortlist=shortlist)
-        return replace(compiled_graphs(models, path, say, shortlist, anew=bool(asked)), shortlist=shortlist)
+            return int8_graphs(models, path, say)
+        return compiled_graphs(models, path, say, anew=bool(asked))
     except UserError as error:
         if int8:
             raise
         if asked:
-            say(f"not compiled, {'with no shortlist, ' if shortlist else ''}and slower: {error}")
+            say(f"not compiled, and slower: {error}")
         return None

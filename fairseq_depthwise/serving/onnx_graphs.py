@@ -19,32 +19,52 @@ from torch.export import ExportedProgram
 from fairseq_compat import UserError
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
-from fairseq_depthwise.modules.decoding.shortlist import Shortlist
 from fairseq_depthwise.options import require_extra
 from fairseq_depthwise.serving.kept_graphs import kept_folder
 from fairseq_depthwise.serving.standalone.safe_onnx import require_plain_operators
-from fairseq_depthwise.serving.traced_graphs import GRAPHS, write_graphs
+from fairseq_depthwise.serving.traced_graphs import GRAPHS, graph_tensors, require_equal, trace
 
 #: The version of ONNX's operators. onnxruntime 1.17 and newer has it.
 OPSET = 20
 
 
-def int8_graphs(
-    models: Sequence[StackModel], path: str, say: Callable[[str], None], shortlist: Shortlist | None = None
-) -> Graphs:
+def int8_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None]) -> Graphs:
     """Return the graphs of models with matrix products in int8, made now unless they have been before."""
     require_extra("onnx", "onnx", "onnxscript", "onnxruntime")
 
     def make(folder: Path) -> None:
         say(f"quantizing {path}; this takes ten seconds or more, and is kept")
-        write_graphs("onnx", models, path, str(folder), int8=True, shortlist=shortlist)
+        write_graphs(models, path, str(folder), int8=True)
 
-    about = (metadata.version("onnxruntime"), shortlist and shortlist.size)
-    folder = kept_folder("int8", models, about, make, say)
+    folder = kept_folder("int8", models, metadata.version("onnxruntime"), make, say)
     return load([str(folder / f"{name}.onnx") for name in GRAPHS])
 
 
-def write(program: ExportedProgram, file: str, about: Mapping[str, Any]) -> None:
+def write_graphs(models: Sequence[StackModel], path: str, folder: str, *, int8: bool = False) -> dict[str, Any]:
+    """Write both graphs of models into a folder, and compare what is loaded from there with the models.
+
+    With ``int8`` matrix products compute in int8.
+
+    Returns:
+        for each graph its file, and its tensors as :func:`graph_tensors` describes them.
+    """
+    functions = {}
+    for name, tensors in graph_tensors(models).items():
+        functions[name] = {"file": f"{name}.onnx", **tensors}
+    files = [os.path.join(folder, function["file"]) for function in functions.values()]
+    programs = trace(models, in_place=False)
+    for program, file, function in zip(programs, files, functions.values(), strict=True):
+        _write(program, file, function)
+    require_equal(load(files), models, path)
+    if int8:
+        for file in files:
+            _quantize(file)
+        # How far int8 may be from float32 is the user's to say; but it has to run, and to give probabilities.
+        require_equal(load(files), models, path, tolerance=1.0)
+    return functions
+
+
+def _write(program: ExportedProgram, file: str, about: Mapping[str, Any]) -> None:
     """Write a graph, whose inputs and outputs ``about`` names, checked by :mod:`onnx`."""
     onnx = import_module("onnx")
     inputs, outputs = ([tensor["name"] for tensor in about[side]] for side in ("inputs", "outputs"))
@@ -72,7 +92,7 @@ def write(program: ExportedProgram, file: str, about: Mapping[str, Any]) -> None
     onnx.checker.check_model(file, full_check=True)
 
 
-def quantize(file: str) -> None:
+def _quantize(file: str) -> None:
     """Replace the weights of matrix products by int8, one scale for each output; inputs are quantized while it runs."""
     quantization, onnx, aside = import_module("onnxruntime.quantization"), import_module("onnx"), f"{file}.int8"
     model = onnx.load(file)

@@ -12,9 +12,6 @@ from fairseq_depthwise.options import between, option, positive_int
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-#: Formats of exported graphs -> how their files end. Each is a module, ``torch_graphs`` and so on.
-FORMATS = {"torch": ".pt2", "onnx": ".onnx"}
-
 
 @dataclass(frozen=True)
 class BeamOptions:
@@ -105,13 +102,6 @@ class TranslatorOptions:
         "without being asked, unless they are told --no-compile",
         action=argparse.BooleanOptionalAction, changes_result=False,
     )  # fmt: skip
-    shortlist: str | None = option(
-        None,
-        "with --compile or --int8, compute scores only of the target tokens that this table has for a batch's source "
-        "tokens; `fairseq-depthwise shortlist` writes it, and so do Marian's tools",
-        metavar="FILE", changes_result=False,
-    )  # fmt: skip
-    shortlist_size: int = option(1024, "target tokens of a batch, with --shortlist", type=between(8, 2**24, int))
     alignment: str | None = option(
         None,
         "the words of the tokenized texts that belong together: pairs of a source and a target word, as 0-0 1-2 (hard, "
@@ -130,8 +120,6 @@ class TranslatorOptions:
         ):
             if both:
                 raise UserError(f"{name} does not go with {other}; leave one of them out")
-        if self.shortlist and not (int8 or self.compile):
-            raise UserError(f"--shortlist {self.shortlist} is for --compile and --int8; add one of them")
         if self.beam.sampling_topk and not self.beam.sampling:
             raise UserError(f"--sampling-topk {self.beam.sampling_topk} is for --sampling; add it")
         if self.nbest > self.beam.beam:
@@ -146,18 +134,16 @@ class ExportOptions:
     source_lang: str | None = None
     target_lang: str | None = None
     format: str = option(
-        "torch",
-        "programs of torch.export, ONNX files for onnxruntime, or the weights for this plugin",
-        choices=(*FORMATS, "safetensors"),
+        "onnx",
+        "graphs as ONNX files, for onnxruntime; or the weights, for this plugin",
+        choices=("onnx", "safetensors"),
     )
     int8: bool = option(False, "compute matrix products in int8, with --format onnx")
-    dtype: str = option("float32", "of parameters and computation", choices=("float32", "bfloat16"))
     force: bool = option(False, "replace OUT if it is an export")
 
     def __post_init__(self) -> None:
-        for name, given, kind in (("--int8", self.int8, "onnx"), ("--dtype", self.dtype != "float32", "torch")):
-            if given and self.format != kind:
-                raise UserError(f"{name} is for --format {kind}, not for {self.format}")
+        if self.int8 and self.format != "onnx":
+            raise UserError(f"--int8 is for --format onnx, not for {self.format}")
 
 
 @dataclass(frozen=True)

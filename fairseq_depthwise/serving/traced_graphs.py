@@ -5,10 +5,7 @@ All sizes are dynamic: sentences, hypotheses, source tokens, and the capacity of
 
 from __future__ import annotations
 
-import importlib
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,8 +18,6 @@ from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 from fairseq_depthwise.modules.decoding.graph_search import Graphs, GraphSearch, SearchLimits, SearchState
 from fairseq_depthwise.modules.decoding.search_graphs import FREE, EncoderGraph, StepGraph
-from fairseq_depthwise.modules.decoding.shortlist import Shortlist
-from fairseq_depthwise.serving.options import FORMATS
 from fairseq_depthwise.serving.standalone.compile_program import quick_tracing
 
 _LOOKS = ("aten.promote_types.default", "aten._assert_tensor_metadata.default")  # which look at types only
@@ -48,12 +43,10 @@ def refuse_unless_ours(path: str, family: type, architecture: str = "") -> None:
 
 
 @torch.no_grad()
-def trace(
-    models: Sequence[StackModel], *, in_place: bool, shortlist: Shortlist | None = None
-) -> Iterator[ExportedProgram]:
+def trace(models: Sequence[StackModel], *, in_place: bool) -> Iterator[ExportedProgram]:
     """Yield encoder and step of models on the CPU in evaluation mode, after fairseq's ``prepare_for_inference_``.
 
-    With ``in_place`` the step writes into what it is given; ``shortlist`` is what it computes scores of.
+    With ``in_place`` the step writes into what it is given.
     """
     for model in models:
         model.decoder.embedding.reach(model.decoder.max_positions())
@@ -70,16 +63,15 @@ def trace(
     origins, totals = torch.arange(beams).expand(sentences, beams).contiguous(), torch.zeros(sentences, beams)
     scalars = (torch.tensor([number]) for number in (0, FREE, 0))
     first = (tokens, origins, totals, state.ancestors, *scalars, padding)
-    states = (*(shortlist(source) if shortlist else ()), *state.layers)
     shapes: list[list[Any]] = [
         [{place: sizes[name] for place, name in enumerate(one["shape"]) if name in sizes} for one in graph["inputs"]]
-        for graph in graph_tensors(models, shortlist).values()
+        for graph in graph_tensors(models).values()
     ]
     of_encoder, of_step = shapes
-    step, few = StepGraph(models, in_place=in_place, shortlist=shortlist is not None).eval(), len(first)
+    step, few = StepGraph(models, in_place=in_place).eval(), len(first)
     of_step = [*of_step[:few], tuple(of_step[few:])]  # what follows is one argument
     yield _traced(encoder, (source,), of_encoder)
-    yield _traced(step, (*first, *states), of_step)
+    yield _traced(step, (*first, *state.layers), of_step)
 
 
 def _traced(module: nn.Module, arguments: tuple[Tensor, ...], sizes: Sequence[Any]) -> ExportedProgram:
@@ -127,7 +119,7 @@ def _drop_unused(program: ExportedProgram) -> None:
     program.graph_module.recompile()
 
 
-def graph_tensors(models: Sequence[StackModel], shortlist: Shortlist | None = None) -> dict[str, Any]:
+def graph_tensors(models: Sequence[StackModel]) -> dict[str, Any]:
     """Return for each graph the tensors that go in and out, in order; sizes with a name may be any."""
     dtype = str(models[0].encoder.embedding.tokens.weight.dtype).removeprefix("torch.")
     attentions: list[Any] = [layer.cross_attention for model in models for layer in model.decoder.layers]
@@ -136,10 +128,6 @@ def graph_tensors(models: Sequence[StackModel], shortlist: Shortlist | None = No
     ancestors = _tensor("ancestors", "int64", *hypotheses, "capacity")
     scalars = [_tensor(name, "int64", 1) for name in ("newest", "forced", "shortest")]
     layers, cross, newest = [], [], []
-    if shortlist:
-        widths = [model.decoder.output_projection.in_features for model in models]
-        layers.append(_tensor("shortlist", "int64", shortlist.size))
-        layers += [_tensor(f"columns_{number}", dtype, width, shortlist.size) for number, width in enumerate(widths)]
     for number, attention in enumerate(attentions):
         of_layer = {
             name: [
@@ -170,39 +158,8 @@ def _tensor(name: str, dtype: str, *shape: int | str) -> dict[str, Any]:
     return {"name": name, "dtype": dtype, "shape": list(shape)}
 
 
-def format_module(name: str) -> Any:
-    """Return a format's module: ``write(program, file, about)``, ``load(files)``, and for int8 ``quantize(file)``."""
-    return importlib.import_module(f"fairseq_depthwise.serving.{name}_graphs")
-
-
-def write_graphs(
-    kind: str, models: Sequence[StackModel], path: str, folder: str, *, int8: bool = False,
-    shortlist: Shortlist | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """Write both graphs of models in a format into a folder, and compare what is loaded from there with the models.
-
-    Return the files, and what :func:`graph_tensors` does. With ``int8`` matrix products compute in int8.
-    """
-    form, tensors = format_module(kind), graph_tensors(models, shortlist)
-    functions = {name: {"file": name + FORMATS[kind], **about} for name, about in tensors.items()}
-    files = [os.path.join(folder, about["file"]) for about in functions.values()]
-    programs = trace(models, in_place=False, shortlist=shortlist)
-    for program, file, about in zip(programs, files, functions.values(), strict=True):
-        form.write(program, file, about)
-    require_equal(form.load(files), models, path, shortlist)
-    if int8:
-        for file in files:
-            form.quantize(file)
-        # How far int8 may be from float32 is the user's to say; but it has to run, and to give probabilities.
-        require_equal(form.load(files), models, path, shortlist, tolerance=1.0)
-    return functions
-
-
 @torch.no_grad()
-def require_equal(
-    graphs: Graphs, models: Sequence[StackModel], path: str, shortlist: Shortlist | None = None,
-    *, tolerance: float | None = None,
-) -> None:  # fmt: skip
+def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str, *, tolerance: float | None = None) -> None:
     """Refuse graphs where probabilities in a search differ from the models' by more than tolerance, or the type allows.
 
     Hypotheses of one sentence and of several are compared with the models' own forward of whole sentences.
@@ -214,17 +171,14 @@ def require_equal(
     length = min(3, *(model.encoder.max_positions() for model in models))
     longest = min(3, *(model.decoder.max_positions() for model in models)) - 1
     sentences = torch.tensor([[len(source_words) - 1] * (length - 1) + [eos], [pad] * (length - 1) + [eos]])
-    search = GraphSearch(replace(graphs, shortlist=shortlist), eos=eos, vocabulary=len(target_words))
+    search = GraphSearch(graphs, eos=eos, vocabulary=len(target_words))
     for source, beams in ((sentences[:1], 1), (sentences, 2)):
-        left_out = torch.zeros(len(target_words))
-        if shortlist:
-            left_out = torch.full_like(left_out, -torch.inf).index_fill_(0, shortlist(source)[0], 0)
         for row, hypotheses in zip(source, search(source, SearchLimits(beams, 1.0, longest, eos)), strict=True):
             differences = []
             for found in hypotheses:
                 tokens, scores = found["tokens"], found["positional_scores"].exp()
                 previous = torch.cat([torch.tensor([eos]), tokens[:-1]])[None]
-                outputs = [(model, model.decoder(previous, model.encoder(row[None]))[0] + left_out) for model in models]
+                outputs = [(model, model.decoder(previous, model.encoder(row[None]))[0]) for model in models]
                 each = [model.get_normalized_probs((scores, None), log_probs=False)[0] for model, scores in outputs]
                 wanted = torch.stack(each).float().mean(0)
                 expected = wanted.gather(1, tokens[:, None])[:, 0]

@@ -7,7 +7,6 @@ name; each has the digest of the plan that it belongs to.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import itertools
 import json
 import math
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from recipe_step import languages_of
+from toml_files import read_toml
 
 from fairseq_compat import UserError
 from fairseq_depthwise.evaluation.scores import METRICS
@@ -36,8 +36,6 @@ LOSSES = {"valid": "validation loss", "seen": "loss of training sentences"}
 
 #: What comparisons of the recipe hops call the number of steps that a model can follow.
 HOPS = "hops"
-
-tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 
 @dataclass(frozen=True)
@@ -200,10 +198,7 @@ def _read(path: Path) -> dict[str, Any]:
     Raises:
         UserError: it is no TOML, or has a key that nothing reads, or lacks one.
     """
-    try:
-        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path} is not a plan in TOML: {error}") from error
+    content = read_toml(path)
     _require_keys(str(path), content, KEYS, OPTIONAL_KEYS)
     if not isinstance(content.get("secondary", []), list):
         raise UserError(f"{path}: secondary is a list; begin each of its comparisons with [[secondary]]")

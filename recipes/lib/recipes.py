@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-import depthwise_systems
-import iwslt_systems
-import mute_systems
-import sdt_systems
-import small_systems
-from systems import System
+from systems import System, read_systems
 
 from fairseq_compat import UserError
 
@@ -56,10 +51,7 @@ class Recipe:
 
 _SENTENCEPIECE = ("--bpe", "sentencepiece")
 
-_DEPTHWISE, _SDT, _MUTE = (
-    {name: replace(system, paper=paper.PAPER) for name, system in paper.SYSTEMS.items()}
-    for paper in (depthwise_systems, sdt_systems, mute_systems)
-)
+_DEPTHWISE, _SDT, _MUTE = (read_systems(name) for name in ("depthwise", "shallow_to_deep", "multi_unit"))
 _GERMAN = ("tokenized", "compound-split", "sacrebleu")
 
 
@@ -70,38 +62,9 @@ def _published_in(recipe: str, systems: dict[str, System]) -> dict[str, System]:
     return {name: system for name, system in systems.items() if name in names}
 
 
-def _many_languages() -> dict[str, System]:
-    """Return the systems of OPUS-100: the baseline of Zhang et al. (2020), 500,000 updates with a warm-up of 4000."""
-    growing = replace(
-        _SDT["sdt_rpr_24l"],
-        stages=sdt_systems.stages((6, 1), (12, 1), (18, 1), (24, None)),
-        differs={"positions": "this model has relative positions"},
-    )
-    units = replace(
-        _MUTE["mute"],
-        options=_DEPTHWISE["transformer_base"].options,
-        differs={"positions": "this model has relative positions"},
-    )
-    return {
-        name: replace(
-            system,
-            training=depthwise_systems.many_languages("inverse_sqrt_restart" if system.stages else "inverse_sqrt"),
-            published=depthwise_systems.OPUS100.get(name, {}),
-            baseline=None if name == "transformer_base" else "transformer_base",
-            for_recipe={},
-        )
-        for name, system in {
-            "transformer_base": _DEPTHWISE["transformer_base"],
-            "depthwise_lstm_base": _DEPTHWISE["depthwise_lstm_base"],
-            "mute": units,
-            "sdt_rpr_24l": growing,
-        }.items()
-    }
-
-
-def _small(size: small_systems.Size, languages: tuple[str, str], *, needs_gpu: bool) -> Recipe:
+def _small(name: str, languages: tuple[str, str], *, needs_gpu: bool) -> Recipe:
     metrics = ("sacrebleu", "tokenized-lc", "chrf")
-    systems = small_systems.systems(size)
+    systems = read_systems("small", size=name)
     return Recipe(systems, metrics, languages, beam=5, length_penalty=1.0, needs_gpu=needs_gpu)
 
 
@@ -109,7 +72,7 @@ def _hops() -> Recipe:
     """Return the recipe of a made corpus, whose words need no tokenizer and whose answers are right or wrong."""
     plain = ("transformer", "transformer_post_norm", "transformer_relative", "depthwise_lstm", "depthwise_lstm_open")
     deep = ("deep", "deep_blocks", "sdt")
-    systems = small_systems.systems(small_systems.HOPS)
+    systems = read_systems("small", size="hops")
     return Recipe(
         {name: systems[name] for name in (*plain, *deep)},
         ("accuracy",),
@@ -138,7 +101,7 @@ RECIPES: dict[str, Recipe] = {
     ),
     "nist_zh_en": Recipe(_MUTE, ("tokenized-lc", "sacrebleu"), ("zh", "en")),
     "opus100": Recipe(
-        _many_languages(),
+        read_systems("opus100"),
         ("sacrebleu",),
         ("en", "xx"),
         _SENTENCEPIECE,
@@ -146,16 +109,16 @@ RECIPES: dict[str, Recipe] = {
         many=True,
     ),
     "iwslt14_de_en": Recipe(
-        iwslt_systems.SYSTEMS,
+        read_systems("iwslt"),
         ("tokenized-lc",),
         ("de", "en"),
         ("--tokenizer", "moses", "--moses-no-dash-splits", "--bpe", "subword_nmt"),
         beam=5,
         length_penalty=1.0,
     ),
-    "multi30k": _small(small_systems.MULTI30K, ("en", "de"), needs_gpu=False),
-    "tatoeba_de_en": _small(small_systems.TATOEBA, ("de", "en"), needs_gpu=False),
-    "mixed_de_en": _small(small_systems.MIXED, ("de", "en"), needs_gpu=True),
+    "multi30k": _small("multi30k", ("en", "de"), needs_gpu=False),
+    "tatoeba_de_en": _small("tatoeba_de_en", ("de", "en"), needs_gpu=False),
+    "mixed_de_en": _small("mixed_de_en", ("de", "en"), needs_gpu=True),
     "hops": _hops(),
 }
 

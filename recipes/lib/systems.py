@@ -1,13 +1,29 @@
 """What a system of a recipe is: an architecture, how it is trained, and what was published for it.
 
-The systems themselves are in ``depthwise_systems.py``, ``sdt_systems.py``, ``mute_systems.py``, ``iwslt_systems.py``
-and ``small_systems.py``; ``recipes.py`` says which of them belong to which recipe.
+The systems themselves are in the TOML files of ``recipes/systems``; ``recipes.py`` says which of them belong to which
+recipe. In such a file
+
+- a table ``trainings.NAME`` has the fields of :class:`Training`, with these in the place of ``options`` and ``save``:
+  ``betas``, ``epsilon``, ``rate``, ``warm_up`` and ``scheduler`` of Adam, further ``options`` as on a command line,
+  ``save_every`` (updates) and ``keep`` (checkpoints) or ``keep_epochs``, and ``patience``. ``dropout`` is a list:
+  residual, attention, activation. ``like`` names a training whose fields are taken unless they are given, and
+  ``in_recipe.RECIPE`` has what differs in one recipe;
+- a table ``systems.NAME`` has the fields of :class:`System`. Its ``training`` is a name, or a table as above;
+  ``stages`` are lists of layers and epochs (``stages_in_updates``: of layers and updates), the last one of layers
+  alone; a number of a paper is a list of metric, score as printed, table, and test set where there are several.
 """
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
+
+from toml_files import read_toml
+
+FOLDER = Path(__file__).resolve().parents[1] / "systems"
 
 
 @dataclass(frozen=True)
@@ -136,33 +152,123 @@ class System:
         return replace(self, **self.for_recipe.get(recipe, {}))
 
 
-def adam(betas: str, epsilon: str, rate: float, warm_up: int, scheduler: str = "inverse_sqrt") -> tuple[str, ...]:
-    """Return options of Adam and of a rate that rises linearly and falls with the inverse square root."""
-    return (
-        *("--optimizer", "adam", "--adam-betas", betas, "--adam-eps", epsilon, "--clip-norm", "0.0"),
-        *("--lr-scheduler", scheduler, "--lr", f"{rate:.6g}", "--warmup-updates", str(warm_up)),
-        *("--warmup-init-lr", "1e-7"),
-    )
-
-
-def noam(width: int, warm_up: int) -> float:
-    """Return the peak of "noam", width^-0.5 min(t^-0.5, t warm_up^-1.5), which is reached at t = warm_up."""
-    return float((width * warm_up) ** -0.5)
-
-
 #: The translation loss of all papers, computed fast, and what a model adds to it.
-SMOOTHED = ("--criterion", "label_smoothed_cross_entropy_with_auxiliary", "--label-smoothing", "0.1")
-TIED = ("--share-all-embeddings",)
-PRE_NORM = ("--encoder-normalize-before", "--decoder-normalize-before")
+_LOSS = ("--criterion", "label_smoothed_cross_entropy_with_auxiliary", "--label-smoothing", "0.1")
+
+#: The part of a batch that fits into memory, by the encoder's layers at most. The program of shallow-to-deep training
+#: has micro-batches of 4096 tokens up to 24 layers, 2731 for 30 and 36, and 2048 from 42 on.
+_SHARES = ((24, 1.0), (36, 2 / 3), (10**6, 1 / 2))
 
 
-def depth(encoder: int, decoder: int) -> tuple[str, ...]:
-    return ("--encoder-layers", str(encoder), "--decoder-layers", str(decoder))
+def read_systems(name: str, size: str = "") -> dict[str, System]:
+    """Return the systems in ``recipes/systems/NAME.toml``, at one of the file's sizes if it has any."""
+    content = read_toml(FOLDER / f"{name}.toml")
+    if size:
+        values = _with_likes(size, content["sizes"])
+        for part, text in content["parts"].items():
+            values[part] = text.format(**values)
+        content = {key: _filled(content[key], values) for key in ("trainings", "systems")}
+    paper = content.get("paper", "")
+    return {name: _system(table, content["trainings"], paper) for name, table in content["systems"].items()}
 
 
-def saved_every(updates: int, *, keep: int) -> tuple[str, ...]:
-    """Return options that save every so many updates and keep so many checkpoints; fairseq validates when it saves."""
-    return (
-        *("--save-interval-updates", str(updates), "--validate-interval", "100000", "--no-epoch-checkpoints"),
-        *("--keep-interval-updates", str(keep)),
+def _filled(value: Any, values: Mapping[str, Any]) -> Any:
+    """Return what TOML has with all that stands in braces replaced."""
+    if isinstance(value, str):
+        return value.format(**values)
+    if isinstance(value, list):
+        return [_filled(item, values) for item in value]
+    if isinstance(value, dict):
+        return {key: _filled(item, values) for key, item in value.items()}
+    return value
+
+
+def _with_likes(reference: str | dict[str, Any], tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a table, or of one that a name stands for, with those of the table that it is like."""
+    table = dict(tables[reference] if isinstance(reference, str) else reference)
+    if "like" not in table:
+        return table
+    fields = _with_likes(table.pop("like"), tables)
+    in_recipe = dict(fields.get("in_recipe", {}))
+    for recipe, own in table.pop("in_recipe", {}).items():
+        in_recipe[recipe] = {**in_recipe.get(recipe, {}), **own}
+    return {**fields, **table, "in_recipe": in_recipe}
+
+
+def _system(table: dict[str, Any], trainings: Mapping[str, Any], paper: str) -> System:
+    """Return the system that a table of a file says."""
+    fields = _with_likes(table["training"], trainings)
+    in_recipe = fields.pop("in_recipe", {})
+    for_recipe: dict[str, dict[str, Any]] = {}
+    for recipe, own in in_recipe.items():
+        for_recipe[recipe] = {"training": _training({**fields, **own})}
+    for recipe, own in table.get("for_recipe", {}).items():
+        changed = {**own, "stages": _stages(own["stages"], "epochs")} if "stages" in own else own
+        for_recipe[recipe] = {**for_recipe.get(recipe, {}), **changed}
+    published = {}
+    for recipe, numbers in table.get("published", {}).items():
+        published[recipe] = tuple(_published(*number) for number in numbers)
+    if "stages_in_updates" in table:
+        stages = _stages(table["stages_in_updates"], "updates")
+    else:
+        stages = _stages(table.get("stages", ()), "epochs")
+    return System(
+        arch=table["arch"],
+        training=_training(fields),
+        about=table["about"],
+        options=tuple(shlex.split(table.get("options", ""))),
+        stages=stages,
+        baseline=table.get("baseline"),
+        differs=table.get("differs", {}),
+        published=published,
+        for_recipe=for_recipe,
+        paper=table.get("paper", paper),
     )
+
+
+def _training(fields: Mapping[str, Any]) -> Training:
+    """Return the training that the fields of a file say; numbers of a size are texts there."""
+    options = (
+        *("--optimizer", "adam", "--adam-betas", fields["betas"], "--adam-eps", fields["epsilon"]),
+        *("--clip-norm", "0.0", "--lr-scheduler", fields.get("scheduler", "inverse_sqrt")),
+        *("--lr", f"{float(fields['rate']):.6g}", "--warmup-updates", str(fields["warm_up"])),
+        *("--warmup-init-lr", "1e-7", *_LOSS, *shlex.split(fields.get("options", ""))),
+    )
+    if "save_every" in fields:  # fairseq validates when it saves
+        every, keep = str(fields["save_every"]), str(fields["keep"])
+        save = ["--save-interval-updates", every, "--validate-interval", "100000", "--no-epoch-checkpoints"]
+        save += ["--keep-interval-updates", keep]
+    else:
+        save = ["--keep-last-epochs", str(fields["keep_epochs"])]
+    patience = int(fields.get("patience", 0))
+    if patience:
+        save += ["--patience", str(patience)]
+    residual, attention, activation = (float(probability) for probability in fields["dropout"])
+    return Training(
+        batch_tokens=int(fields["batch_tokens"]),
+        updates=int(fields["updates"]),
+        dropout=Dropout(residual, attention, activation),
+        options=options,
+        save=tuple(save),
+        average=fields["average"],
+        max_tokens=int(fields["max_tokens"]),
+        up_to_best=fields.get("up_to_best", False),
+        target_tokens=fields.get("target_tokens", False),
+    )
+
+
+def _stages(lengths: Sequence[Sequence[Any]], unit: str) -> tuple[Stage, ...]:
+    """Return stages of layers and of epochs or updates each; the last one has no length."""
+    stages = []
+    for layers, *length in lengths:
+        share = next(share for deepest, share in _SHARES if int(layers) <= deepest)
+        stage = Stage(int(layers), share=share)
+        if length:
+            stage = replace(stage, **{unit: int(length[0])})
+        stages.append(stage)
+    return tuple(stages)
+
+
+def _published(metric: str, score: str, where: str, test: str = "") -> Published:
+    """Return a number of a paper, with as many digits as are printed."""
+    return Published(metric, float(score), where, digits=len(score.partition(".")[2]), test=test)

@@ -16,7 +16,7 @@ def test_operations_of_every_family(tmp_path: Path, capsys: pytest.CaptureFixtur
     record = json.loads((tmp_path / "step_profile.json").read_text())
     assert list(record["seconds"]) == list(step_profile.ROWS)
     assert min(found["aten::mm"] for found in record["seconds"].values()) > 0
-    lines = step_profile.table(record)
-    for column in range(1, len(lines[0])):
-        assert sum(float(line[column]) for line in lines[1:-3]) == pytest.approx(100, abs=1.5)  # they are rounded
+    table = step_profile.table(record)
+    for column in range(1, len(table.columns)):
+        assert sum(float(row[column]) for row in table.rows[:-3]) == pytest.approx(100, abs=1.5)  # they are rounded
     assert "| % of a step | stock 6 |" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from fairseq_depthwise.commands import fairseq_commands, inspect
 
 SUBCOMMANDS = (
     "doctor", "train", "generate", "interactive", "translate", "export", "average", "inspect", "grow", "params",
-    "units", "probe", "similarity", "gates", "score", "compare", "report", "serve", "shortlist",
+    "units", "probe", "similarity", "gates", "score", "compare", "report", "serve",
 )  # fmt: skip
 
 

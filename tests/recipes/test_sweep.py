@@ -15,6 +15,7 @@ from typing import Any
 
 import comparison
 import numpy as np
+import plan_results
 import pytest
 import sweep
 from fairseq import options
@@ -407,4 +408,4 @@ def test_the_best_at_an_edge_is_marked(tmp_path: Path) -> None:
     ("accuracies", "steps"), [([100, 95, 90, 89.9, 99], 3), ([89, 100], 0), ([90.0] * 8, 8), ([], 0)]
 )
 def test_steps_that_are_answered(accuracies: list[float], steps: int) -> None:
-    assert comparison.hops_answered(accuracies) == steps
+    assert plan_results.hops_answered(accuracies) == steps

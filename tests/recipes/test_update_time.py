@@ -66,13 +66,14 @@ def test_time_saved_by_hand() -> None:
     seconds = {"6": [1.0, 1.0, 2.0], "24": [4.0, 2.0, 4.0]}
     updates = {"deep": {"24": 100}, "late": {"6": 50, "24": 50}}
     tables = update_time.tables({"setup": {"base": "deep"}, "seconds": seconds, "updates": updates})
-    assert tables["depths"][1:] == [["6", "1.000 (1.000 to 2.000)"], ["24", "4.000 (2.000 to 4.000)"]]
+    assert tables["depths"].rows == [["6", "1.000 (1.000 to 2.000)"], ["24", "4.000 (2.000 to 4.000)"]]
     # Round by round 250 s of 400, 150 of 200 and 300 of 400.
-    assert tables["saved"][1][2:] == ["0.11", "", ""]
-    assert tables["saved"][2][2:] == ["0.07", "25.0% (25.0% to 37.5%)", ""]
+    assert tables["saved"].rows[0][2:] == ["0.11", "", ""]
+    assert tables["saved"].rows[1][2:] == ["0.07", "25.0% (25.0% to 37.5%)", ""]
 
 
 @pytest.mark.xdist_group("recipes")
+@pytest.mark.long
 def test_depths_take_turns(prepared: Callable[[str], Work], plan: Plan, tmp_path: Path) -> None:
     work = prepared("multi30k")
     (tmp_path / "work").mkdir()

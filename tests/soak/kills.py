@@ -174,8 +174,8 @@ def _content(output: Path) -> Any:
     content = output.read_bytes()
     if output.suffix == ".json":
         return {**json.loads(content), "versions": None}
-    if not content.startswith(b"PK") or output.suffix == ".pt2":
-        return len(content) if output.suffix == ".pt2" else content
+    if not content.startswith(b"PK"):
+        return content
     return {name: tensor.tolist() for name, tensor in checkpoints.load_checkpoint(output)["model"].items()}
 
 

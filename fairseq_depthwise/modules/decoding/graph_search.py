@@ -36,12 +36,10 @@ class Graphs:
     Attributes:
         encode: returns padding, and cross keys and values of each layer.
         step: returns totals, numbers, ancestors, and the newest keys and values unless they are written in place.
-        shortlist: where the step has one, returns its tokens, and columns of the models' output projections.
     """
 
     encode: Callable[..., Sequence[Tensor]]
     step: Callable[..., Sequence[Tensor]]
-    shortlist: Callable[[Tensor, Sequence[int]], Sequence[Tensor]] | None = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,6 @@ class GraphSearch:
         beam_numbers, first_totals = list(range(beams)), [0.0] + [-math.inf] * (beams - 1)
         chosen = [(beam_numbers, [limits.start] * beams, first_totals) for _ in places]
         shortest = torch.tensor([limits.min_length])
-        shortlist = self.graphs.shortlist(source_tokens, limits.prefix) if self.graphs.shortlist else ()
         for step in range(limits.max_length + 1):
             state.reach(step)
             forced = self.eos if step == limits.max_length else FREE
@@ -117,7 +114,7 @@ class GraphSearch:
             origins, tokens, totals = (torch.tensor(part) for part in zip(*chosen, strict=True))
             best, numbers, state.ancestors, *own = self.graphs.step(
                 tokens, origins, totals, state.ancestors, torch.tensor([step]), torch.tensor([forced]), shortest,
-                state.padding, *shortlist, *state.layers,
+                state.padding, *state.layers,
             )  # fmt: skip
             state.write(step, own)
             chosen = [

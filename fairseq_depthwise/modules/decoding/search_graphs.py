@@ -57,14 +57,13 @@ class EncoderGraph(nn.Module):
 class StepGraph(nn.Module):
     """One step of a beam search with B sentences of k hypotheses each; ``models`` are in evaluation mode.
 
-    The newest keys and values are results, or with ``in_place`` written into the tensors that are given. With
-    ``shortlist`` translations are made of some tokens only.
+    The newest keys and values are results, or with ``in_place`` written into the tensors that are given.
     """
 
-    def __init__(self, models: Sequence[Any], *, in_place: bool, shortlist: bool = False) -> None:
+    def __init__(self, models: Sequence[Any], *, in_place: bool) -> None:
         super().__init__()
         self.decoders = nn.ModuleList(model.decoder for model in models)
-        self.in_place, self.shortlist = in_place, shortlist
+        self.in_place = in_place
 
     def forward(
         self,
@@ -89,8 +88,7 @@ class StepGraph(nn.Module):
             forced: 1, the token that every hypothesis must go on with; ``FREE`` for any.
             shortest: 1, the number of tokens that every hypothesis has at least.
             padding: B x S, True at the source's padding.
-            states: four tensors for each layer of each model, as :class:`LayerState` has them; before them what
-                :class:`~fairseq_depthwise.modules.decoding.shortlist.Shortlist` returns, where there is one.
+            states: four tensors for each layer of each model, as :class:`LayerState` has them.
 
         Returns:
             the totals of the candidates (B x 2k, the best first), their numbers (B x 2k: beam times V plus token), the
@@ -102,18 +100,14 @@ class StepGraph(nn.Module):
         found, log_probs = [], []
         decoders: Any = self.decoders
         size = len(decoders[0].dictionary)
-        words, columns = torch.arange(size, device=tokens.device), []
-        if self.shortlist:
-            words, *columns = states[: 1 + len(decoders)]
-            states = states[1 + len(decoders) :]
+        words = torch.arange(size, device=tokens.device)
         layers = iter([LayerState(*four) for four in zip(*[iter(states)] * 4, strict=True)])
-        for number, decoder in enumerate(decoders):
+        for decoder in decoders:
             own_layers = list(islice(layers, len(decoder.layers)))
             cache = StaticCache(own_layers, ancestors, newest, padding, in_place=self.in_place)
             embedded = decoder.embedding.at(tokens.reshape(sentences * beams), newest)
             output, _, _ = decoder.run_layers(embedded, encoder_output=None, cache=cache)
-            output = output.transpose(0, 1)
-            scores = output @ columns[number] if columns else decoder.output_layer(output)
+            scores = decoder.output_layer(output.transpose(0, 1))
             log_probs.append(decoder.get_normalized_probs((scores, None), log_probs=True, sample=None)[:, 0])
             if not self.in_place:
                 found += [tensor for pair in cache.written for tensor in pair]
@@ -123,8 +117,6 @@ class StepGraph(nn.Module):
         allowed = self._allowed(words, newest, forced, shortest)
         sums = probabilities.float().view(sentences, beams, -1) + torch.where(allowed, 0.0, -torch.inf)
         best, numbers = best_candidates(sums + totals[:, :, None], 2 * beams)
-        if columns:
-            numbers = numbers // len(words) * size + words[numbers % len(words)]
         # For the next step: the beam that each of the hypotheses is now.
         beam = torch.arange(beams, device=tokens.device)[:, None]
         ancestors = torch.where(torch.arange(capacity, device=tokens.device).eq(newest), beam, ancestors)
