@@ -20,7 +20,8 @@ _OF_TRANSFORMERS = ("embed_tokens", "embed_positions", "layers")
 def options_of_tasks(original: Any, self: Any, cfg: Any, **kwargs: Any) -> None:
     """mBART cannot be fine-tuned: ``'TranslationFromPretrainedBARTTask' object has no attribute 'args'``.
 
-    Neither can other tasks be used that were made of the one of translation before 0.11, as that of noisy channels.
+    Neither can other tasks be used that look for their options where earlier versions had them: that of noisy channels,
+    and ``masked_lm`` with ``--mask-whole-words``.
     """
     original(self, cfg, **kwargs)
     if cfg is not None:  # older tasks set their own

@@ -63,26 +63,12 @@ def _name_of(bpe: Any) -> str:
     return next((name for name, kind in encoders.BPE_REGISTRY.items() if type(bpe) is kind), type(bpe).__name__)
 
 
-@patch("fairseq.tasks.masked_lm", function="MaskedLMTask.load_dataset")
-def options_of_masks(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
-    """``--task masked_lm --mask-whole-words`` stops: it looks for its options where earlier versions had them."""
-    self.args = self.cfg
-    original(self, *args, **kwargs)
-
-
 @patch("fairseq.tasks.multilingual_masked_lm", function="MultiLingualMaskedLMTask._get_whole_word_mask")
 def masks_without_subwords(original: Any, self: Any) -> Any:
     """``--task multilingual_masked_lm --mask-whole-words`` without ``--bpe`` stops; each token is a word then."""
     from fairseq.data.encoders.utils import get_whole_word_mask
 
     return get_whole_word_mask(self.args, self.source_dictionary) if self.args.mask_whole_words else None
-
-
-@patch("fairseq.tasks.translation_from_pretrained_bart", function="TranslationFromPretrainedBARTTask.__init__")
-def options_of_pretrained_bart(original: Any, self: Any, args: Any, *dictionaries: Any) -> None:
-    """``--task translation_from_pretrained_bart``, for mBART, looks for its options where earlier versions had them."""
-    original(self, args, *dictionaries)
-    self.args = args
 
 
 @patch("fairseq.tasks.legacy_masked_lm", function="LegacyMaskedLMTask.load_dataset")

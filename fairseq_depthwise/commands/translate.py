@@ -167,7 +167,7 @@ def _require_files(options: argparse.Namespace) -> str | None:
             open(path, "rb").close()
     if options.output is None:
         return None
-    named = [*options.files, options.bpe_codes, options.sentencepiece_model, options.shortlist]
+    named = [*options.files, options.bpe_codes, options.sentencepiece_model]
     read = [path for path in named if path not in (None, "-")] + input_files(options.model)
     if options.data:
         read += glob.glob(os.path.join(glob.escape(options.data), "dict.*"))

@@ -94,8 +94,6 @@ def test_no_path_that_is_none_of_its_outputs_is_touched(
         "translate exported input --output exported/config.json",
         "translate exported/model.safetensors input --output exported/config.json",
         "export exported exported",
-        "shortlist run run/dict.src.txt",
-        "shortlist run run/train.src-tgt.src.bin",
         "report run --output run/train.log",
         "gates notes --data full --output notes",
     ],
