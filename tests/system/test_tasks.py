@@ -290,7 +290,9 @@ def data_of(
 
 
 def test_every_task_is_run_or_has_a_reason_why_not() -> None:
-    assert {case.task for case in CASES.values()} | set(NOT_RUN) == set(TASK_REGISTRY)
+    # Tests beside this one may have registered those of this plugin.
+    of_fairseq = {name for name, task in TASK_REGISTRY.items() if task.__module__.startswith("fairseq.")}
+    assert {case.task for case in CASES.values()} | set(NOT_RUN) == of_fairseq
 
 
 def chosen(names: Iterable[str], *short: str) -> list[Any]:
