@@ -50,6 +50,25 @@ def option(default: Any, help: Any, *, flag: str = "", changes_result: bool = Tr
     return field(default=default, metadata=about)
 
 
+class CheckedOptions:
+    """A dataclass of options that takes, also in programs, only those values that the command line would take."""
+
+    def __post_init__(self) -> None:
+        declared: Any = self
+        for one in fields(declared):
+            value = getattr(self, one.name)
+            if value == one.default or not one.metadata:
+                continue
+            if (choices := _choices(one)) is not None and value not in choices:
+                known = ", ".join(map(str, choices))
+                raise UserError(f"{_flag(one)} {value!r} is not known; it must be one of {known}")
+            if (convert := _converter(one)) is not None:
+                try:
+                    convert(str(value))
+                except argparse.ArgumentTypeError as error:
+                    raise UserError(f"{_flag(one)} {error}") from None
+
+
 def require_extra(extra: str, *modules: str) -> None:
     """Refuse what needs an extra of the installation where one of its modules is missing or too old."""
     if (problem := problem_of_extra(extra, *modules)) is not None:
@@ -72,8 +91,8 @@ def add_options(parser: argparse.ArgumentParser, declared: Any, *, without: Sequ
                 continue
             if default is False and "nargs" not in given:
                 given["action"] = "store_true"
-            elif isinstance(default, int | float) and default is not False:
-                given = {"type": positive_int, "metavar": "N", **given}
+            elif (convert := _converter(one)) is not None:
+                given = {"type": convert, "metavar": "N", **given}
             shown = "" if default in (None, False) else " (default: %(default)s)"
             group.add_argument(_flag(one), help=about["help"] + shown, **given)
 
@@ -102,6 +121,21 @@ def that_change_results(options: Any) -> Iterator[tuple[str, Any]]:
 def _within(one: Any) -> Any:
     """Return the dataclass that a field holds, or None."""
     return one.default_factory if hasattr(one.default_factory, "__dataclass_fields__") else None
+
+
+def _choices(one: Any) -> Sequence[Any] | None:
+    """Return the values that an option may have; None where it has no such list."""
+    about = one.metadata
+    return [one.default, *about["help"]] if isinstance(about["help"], dict) else about["of_argparse"].get("choices")
+
+
+def _converter(one: Any) -> Callable[[str], Any] | None:
+    """Return what makes a number of the text of an option's value, if it is one of a range; None for other options."""
+    is_number = isinstance(one.default, int | float) and not isinstance(one.default, bool)
+    converter: Callable[[str], Any] | None = one.metadata["of_argparse"].get(
+        "type", positive_int if is_number else None
+    )
+    return converter
 
 
 def _flag(one: Any) -> str:

@@ -106,6 +106,8 @@ class LoadedTranslator:
         """Return what :meth:`translate` does with all that is known; ``constraints`` has raw texts for each line."""
         if isinstance(lines, (str, bytes)):  # whose letters would be lines
             raise UserError(f"{lines[:60]!r} is a text; give a list of lines, such as [text]")
+        if nbest is not None and nbest < 1:
+            raise UserError(f"nbest={nbest} is no number of translations; give 1 or more")
         own_source, own_target = self.languages
         direction = self.direction(source_lang or own_source, target_lang or own_target)
         wanted = [()] * len(lines) if constraints is None else constraints

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from fairseq_compat import UserError
-from fairseq_depthwise.options import between, option, positive_int
+from fairseq_depthwise.options import CheckedOptions, between, option, positive_int
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
 @dataclass(frozen=True)
-class BeamOptions:
+class BeamOptions(CheckedOptions):
     """How hypotheses are searched; all defaults but the first two are fairseq's."""
 
     TITLE: ClassVar[str] = "search"
@@ -47,7 +47,7 @@ class BeamOptions:
 
 
 @dataclass(frozen=True)
-class TextOptions:
+class TextOptions(CheckedOptions):
     """How text becomes tokens; None leaves it to what the training recorded."""
 
     TITLE: ClassVar[str] = "text processing"
@@ -62,13 +62,14 @@ class TextOptions:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         given = (self.tokenizer, self.bpe, self.bpe_codes, self.sentencepiece_model)
         if self.tokenized and (other := next((name for name in given if name not in (None, "none")), None)):
             raise UserError(f"--tokenized text is neither tokenized nor split, and {other} is given; leave one out")
 
 
 @dataclass(frozen=True)
-class TranslatorOptions:
+class TranslatorOptions(CheckedOptions):
     """How lines are translated."""
 
     TITLE: ClassVar[str] = "computation and output"
@@ -111,6 +112,7 @@ class TranslatorOptions:
     token_scores: bool = option(False, "the tokens of translations and their log-probabilities to base 2")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         int8 = self.precision == "int8"
         for name, other, both in (
             ("--int8", "--compile", int8 and self.compile),
@@ -127,7 +129,7 @@ class TranslatorOptions:
 
 
 @dataclass(frozen=True)
-class ExportOptions:
+class ExportOptions(CheckedOptions):
     """What is exported, and how."""
 
     data: str | None = None
@@ -142,12 +144,13 @@ class ExportOptions:
     force: bool = option(False, "replace OUT if it is an export")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.int8 and self.format != "onnx":
             raise UserError(f"--int8 is for --format onnx, not for {self.format}")
 
 
 @dataclass(frozen=True)
-class ServerOptions:
+class ServerOptions(CheckedOptions):
     """Where the server listens, and its limits."""
 
     TITLE: ClassVar[str] = "server"

@@ -52,7 +52,7 @@ def test_from_the_start_to_a_signal_during_a_request(signalled: signal.Signals, 
             server.send_signal(signalled)
             status, document, _ = answer.result(PATIENCE)
             assert status == 200
-            options = TranslatorOptions(beam=BeamOptions(2, 0.6, 8), nbest=2, alignment=True, token_scores=True)
+            options = TranslatorOptions(beam=BeamOptions(2, 0.6, 8), nbest=2, alignment="hard", token_scores=True)
             expected = LoadedTranslator(path, data=data, options=options).translations(lines)
             assert [found["text"] for found in document["translations"]] == [found.text for found in expected]
             assert [len(found["nbest"]) for found in document["translations"]] == [2, 1, 2]

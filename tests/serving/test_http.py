@@ -276,7 +276,7 @@ def test_long_lines_are_searched_few_at_a_time() -> None:
 
 def test_lines_wait_for_others_and_one_that_fails_fails_its_own_request_only() -> None:
     translator = FakeTranslator()
-    with served(translator, batch_lines=3, wait_ms=1000 * PATIENCE) as client, ThreadPoolExecutor(3) as pool:
+    with served(translator, batch_lines=3, wait_ms=10_000.0) as client, ThreadPoolExecutor(3) as pool:
         good = submitted(client, pool, 1, "ab")
         bad = submitted(client, pool, 2, "poison")
         last = pool.submit(client.translate, "cd")

@@ -54,6 +54,12 @@ def test_as_fairseqs_own_search_whatever_the_batches(kinds: list[str], data: str
             assert not one.text or one.hypotheses[0].score == pytest.approx(score, abs=1e-4)
 
 
+def test_fewer_translations_than_one_are_refused(data: str, tmp_path: Path) -> None:
+    translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=options())
+    with pytest.raises(UserError, match="nbest=-1"):
+        translator.translations(LINES, nbest=-1)
+
+
 def test_batches_are_of_the_size_that_is_given(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[tuple[int, ...]] = []
     generate = SequenceGenerator.generate
