@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from fairseq_compat.errors import UserError
+from fairseq_compat.files import require_file
 from fairseq_compat.patching import patch
 from fairseq_compat.text import TextFile, open_text, require_parallel
 
@@ -23,6 +24,7 @@ def lines_of_parts(module: Any) -> None:
 
     def find_offsets(filename: str, num_chunks: int) -> list[int]:
         """Return the places at which parts of about equal size begin, each with a line, and the end of the file."""
+        require_file(filename)  # it is read more than once
         offsets = [0]
         with open(filename, "rb") as file:
             size = os.fstat(file.fileno()).st_size
