@@ -38,6 +38,8 @@ def damaged_data(module: Any) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if resource.RLIM_INFINITY not in (soft, hard):  # to no more than some programs take for sensible
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2**16)), hard))
+        if os.path.isfile(f"{path}.bin") and os.path.getsize(f"{path}.bin") == 0:  # which cannot be mapped
+            raise UserError(f"{path}.bin has no sentences; make the data of a text that has lines, or leave it out")
         dataset, follow, lowest = original(path, impl, fix_lua_indexing, dictionary), True, 0
         if isinstance(dataset, module.MMapIndexedDataset):
             kind, whole = dataset._index.dtype, os.path.getsize(f"{path}.bin")
@@ -59,6 +61,16 @@ def damaged_data(module: Any) -> None:
                 "entries: it is damaged, or was made with another dictionary"
             )
         return dataset
+
+
+@patch("fairseq.data.indexed_dataset", function="MMapIndexedDatasetBuilder.finalize")
+def places_beyond_2_gib(original: Any, self: Any, index_file: str) -> None:
+    """Of more than 2 GiB of data that several ``--workers`` made, the index is wrong, and no training can read them.
+
+    Sizes that were read from a worker's index have 32 bits, and with NumPy 2 so have their sums.
+    """
+    self._sizes = [int(size) for size in self._sizes]
+    original(self, index_file)
 
 
 @patch("fairseq.data.fasta_dataset", function="FastaDataset._build_index")
@@ -211,3 +223,15 @@ def directions_without_validation(original: Any, self: Any, split: str) -> tuple
         named = [pair for pair in pairs["main"] if pair in there or "-".join(reversed(pair.split("-"))) in there]
         pairs = {**pairs, "main": named or pairs["main"]}
     return paths, pairs
+
+
+@patch("fairseq.data.multilingual.sampled_multi_epoch_dataset", function="SampledMultiEpochDataset._next_virtual_epoch")
+def order_of_virtual_epochs(original: Any, self: Any, epoch: int) -> None:
+    """With ``--virtual-epoch-size`` a resumed run repeats sentences of a pass over the data, and leaves out others.
+
+    The order of a pass is drawn in its first virtual epoch, and by a resumed run in the one it resumes in.
+    """
+    first = epoch - (epoch - 1) % self.num_virtual_epochs
+    if self._random_global_indices is None and first != epoch:
+        original(self, first)
+    original(self, epoch)
