@@ -89,6 +89,7 @@ def load(cfg: Any, subset: str | None = None) -> Loaded:
         (language_model,), _ = checkpoint_utils.load_model_ensemble(
             [cfg.generation.lm_path], arg_overrides={**overrides, "data": cfg.task.data}, task=None
         )
+        _require_language_model(cfg.generation.lm_path, language_model, task)
 
     device = torch.device("cuda" if torch.cuda.is_available() and not cfg.common.cpu else "cpu")
     for model in models if language_model is None else [*models, language_model]:
@@ -121,6 +122,18 @@ def load(cfg: Any, subset: str | None = None) -> Loaded:
         return text
 
     return Loaded(task, models, generator, saved_cfg, device, decode, encode, unknown_words)
+
+
+def _require_language_model(path: str, model: Any, task: Any) -> None:
+    """Raise UserError unless a model says how probable the words of a task's translations are, by the same numbers."""
+    if hasattr(model, "encoder"):
+        raise UserError(f"--lm-path {path} is no language model: it has an encoder; give a model of words alone")
+    symbols = getattr(getattr(model.decoder, "dictionary", None), "symbols", None)
+    if symbols is not None and symbols != task.target_dictionary.symbols:
+        raise UserError(
+            f"--lm-path {path} was trained with another dictionary than the {len(task.target_dictionary)} words of "
+            "translations, so that its numbers are those of other words; train one with theirs, --srcdict"
+        )
 
 
 def _model_overrides(text: str) -> dict[str, Any]:

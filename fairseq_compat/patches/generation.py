@@ -177,7 +177,10 @@ def unknown_words_table(original: Any, replace_unk: str | None) -> dict[str, str
 
 @patch("fairseq.sequence_generator")
 def lengths_that_fit(module: Any) -> None:
-    """A ``--min-len`` above what a source's length or the model allow is an assertion in the middle of a text."""
+    """A ``--min-len`` above what a source's length or the model allow is an assertion in the middle of a text.
+
+    So are constraints that no translation can meet, for their length or because they have ``</s>`` in them.
+    """
 
     for generator in (module.SequenceGenerator, module.SequenceGeneratorWithAlignment):
 
@@ -188,6 +191,7 @@ def lengths_that_fit(module: Any) -> None:
                 if name in inputs and not self.match_source_len:
                     length = inputs[name].size(1)
                     longest = min(int(self.max_len_a * length + self.max_len_b), self.max_len - 1)
+                    _require_constraints(self, kwargs.get("constraints"), longest)
                     if self.min_len > longest:
                         raise UserError(
                             f"--min-len {self.min_len} is more than the {longest} tokens that a translation of "
@@ -195,6 +199,22 @@ def lengths_that_fit(module: Any) -> None:
                         )
                     break
             return original(self, models, sample, **kwargs)
+
+
+def _require_constraints(generator: Any, constraints: Any, longest: int) -> None:
+    """Raise UserError unless translations of ``longest`` tokens can meet their packed constraints (B x N)."""
+    from fairseq.token_generation_constraints import unpack_constraints
+
+    for packed in () if constraints is None else constraints:
+        tokens = [token for constraint in unpack_constraints(packed) for token in constraint.tolist()]
+        words = generator.tgt_dict.string(tokens, include_eos=True)
+        if len(tokens) > longest:
+            raise UserError(
+                f"the constraints {words!r} have {len(tokens)} tokens, and a translation may have {longest}; give "
+                "fewer, or larger --max-len-a and --max-len-b"
+            )
+        if generator.eos in tokens or generator.pad in tokens:
+            raise UserError(f"the constraints {words!r} have a symbol in them that is no word; leave it out")
 
 
 @patch("fairseq.search", function="Sampling.__init__")
