@@ -114,8 +114,10 @@ def number_of_lines(path: str, end: int | None = None) -> int:
 
 
 def require_parallel(paths: list[str]) -> None:
-    """Raise UserError unless all texts have the same number of lines, of UTF-8."""
+    """Raise UserError unless all texts have the same number of lines, of UTF-8, and at least one."""
     counts = [number_of_lines(path) for path in paths]
+    if paths and not any(counts):
+        raise UserError(f"{' and '.join(paths)} have no lines: there is nothing to make data of")
     if len(set(counts)) > 1:
         for path in paths:  # line feeds of another encoding are others
             with TextFile(path) as file:

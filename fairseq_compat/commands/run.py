@@ -7,6 +7,7 @@ import logging
 import os
 import select
 import shlex
+import stat
 import sys
 import time
 import traceback
@@ -100,12 +101,18 @@ def without_traceback_option(arguments: list[str]) -> list[str]:
 
 
 def _problem_of_stdout(error: Exception) -> str | None:
-    """Return what is wrong with stdout if that is the error: "" where its reader has enough, else a sentence."""
+    """Return what could not be written, stdout or a file without a name: "" where a reader has enough, else a sentence.
+
+    None is for all other errors.
+    """
     if not isinstance(error, OSError) or error.filename is not None:
         return None
     if isinstance(error, BrokenPipeError):
         poll = select.poll()
         poll.register(1, 0)
         return "" if any(events & select.POLLERR for _, events in poll.poll(0)) else None
-    # Whoever writes a file names it in the error.
-    return f"standard output cannot be written: {error.strerror}" if error.errno in (*NO_ROOM, errno.EIO) else None
+    if error.errno not in (*NO_ROOM, errno.EIO):
+        return None
+    # Whoever writes a file names it in the error, but fairseq does not always.
+    is_stored = not (os.isatty(1) or stat.S_ISFIFO(os.fstat(1).st_mode))
+    return f"{'standard output or ' if is_stored else ''}a file cannot be written: {error.strerror}"

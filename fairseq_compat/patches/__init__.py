@@ -10,6 +10,7 @@ from fairseq_compat.patches import (  # noqa: F401, I001  # importing registers 
     before_training,
     training,
     texts,
+    preprocessing,  # writes what texts reads
     dictionaries,
     pretrained,
     data,

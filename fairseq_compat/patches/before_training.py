@@ -232,15 +232,6 @@ def batches_of_validation(original: Any, cfg: Any, *args: Any, **kwargs: Any) ->
         cfg.dataset.max_valid_steps = steps
 
 
-@patch("fairseq.data.data_utils", function="raise_if_valid_subsets_unintentionally_ignored")
-def unused_validation_sets(original: Any, train_cfg: Any) -> None:
-    """Data with a second validation set, ``valid1``, which a training does not use, end in a traceback."""
-    try:
-        original(train_cfg)
-    except ValueError as error:
-        raise UserError(str(error)) from error
-
-
 @patch("fairseq_cli.train", function="validate")
 def saved_before_failure(
     original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any, subsets: Sequence[str]

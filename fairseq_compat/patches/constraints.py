@@ -43,17 +43,33 @@ def lengths_of_constraints(
     original: Any, self: Any, sample: dict[str, Any], prefix_tokens: Any = None, constraints: Any = None, *args: Any,
     **kwargs: Any,
 ) -> Any:  # fmt: skip
-    """Constraints of more words than a translation may have are an assertion in the middle of a text."""
+    """Constraints that no translation can meet are an assertion in the middle of a text.
+
+    They have more words than a translation may have, or ``</s>``.
+    """
     if constraints is not None and constraints.size(1) > 1:
         length = sample["net_input"]["src_tokens"].size(1)
         longest = min(int(self.max_len_a * length + self.max_len_b), self.max_len - 1)
-        needed = int(constraints[:, 1:].ne(0).sum(dim=1).max())
-        if needed > longest:
-            raise UserError(
-                f"--constraints have {needed} tokens for one sentence, more than the {longest} that its translation "
-                "may have; give fewer, or larger --max-len-a and --max-len-b"
-            )
+        for packed in constraints:
+            _require_possible(self, packed, longest)
     return original(self, sample, prefix_tokens, constraints, *args, **kwargs)
+
+
+def _require_possible(generator: Any, packed: Any, longest: int) -> None:
+    """Raise UserError unless a translation of ``longest`` tokens can meet packed constraints."""
+    from fairseq.token_generation_constraints import unpack_constraints
+
+    tokens: list[int] = []
+    for constraint in unpack_constraints(packed):
+        tokens += constraint.tolist()
+    words = generator.tgt_dict.string(tokens, include_eos=True)
+    if len(tokens) > longest:
+        raise UserError(
+            f"the constraints {words!r} have {len(tokens)} tokens, and a translation may have {longest}; give fewer, or "
+            "larger --max-len-a and --max-len-b"
+        )
+    if generator.eos in tokens or generator.pad in tokens:
+        raise UserError(f"the constraints {words!r} have a symbol in them that is no word; leave it out")
 
 
 @patch("fairseq.search", function="LexicallyConstrainedBeamSearch.init_constraints")

@@ -44,6 +44,8 @@ def damaged_data(module: Any) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2**16)), hard))
         if impl is None or _is_alignment(path):  # the former as load_indexed_dataset does
             impl = module.infer_dataset_impl(path)
+        if os.path.isfile(f"{path}.bin") and os.path.getsize(f"{path}.bin") == 0:  # which cannot be mapped
+            raise UserError(f"{path}.bin has no sentences; make the data of a text that has lines, or leave it out")
         dataset, follow, lowest = original(path, impl, fix_lua_indexing, dictionary), True, 0
         if isinstance(dataset, module.MMapIndexedDataset):
             kind, whole = dataset._index.dtype, os.path.getsize(f"{path}.bin")
@@ -101,6 +103,16 @@ def sentences_of_files(module: Any) -> None:
 def _is_alignment(path: str) -> bool:
     """Return whether a data file, without its ending, has alignments, as train.align.en-de."""
     return os.path.basename(path).split(".")[1:2] == ["align"]
+
+
+@patch("fairseq.data.indexed_dataset", function="MMapIndexedDatasetBuilder.finalize")
+def places_beyond_2_gib(original: Any, self: Any, index_file: str) -> None:
+    """Of more than 2 GiB of data that several ``--workers`` made, the index is wrong, and no training can read them.
+
+    Sizes that were read from a worker's index have 32 bits, and with NumPy 2 so have their sums.
+    """
+    self._sizes = [int(size) for size in self._sizes]
+    original(self, index_file)
 
 
 @patch("fairseq.data.fasta_dataset", function="FastaDataset._build_index")
@@ -313,12 +325,6 @@ def directions_without_validation(original: Any, self: Any, split: str) -> tuple
     return paths, pairs
 
 
-@patch("fairseq.data.data_utils", function="_find_extra_valid_paths")
-def names_of_validation_sets(original: Any, dataset_path: str) -> set[str]:
-    """Of data with valid and valid1, ``--valid-subset valid,valid1`` is refused, as if valid1 were left out."""
-    return {name.partition(".")[0] for name in original(dataset_path)}
-
-
 @patch("fairseq.tasks.translation", function="TranslationTask.build_dataset_for_inference")
 def options_of_lines(original: Any, self: Any, src_tokens: Any, src_lengths: Any, constraints: Any = None) -> Any:
     """``fairseq-interactive`` ignores ``--truncate-source`` and ``--left-pad-source``, as does ``from_pretrained``."""
@@ -409,3 +415,15 @@ def methods_of_sampling(original: Any, self: Any) -> Any:
     if self.args.sampling_method == "RoundRobin":
         raise UserError("--sampling-method RoundRobin is not implemented in fairseq; give concat, which it did")
     return original(self)
+
+
+@patch("fairseq.data.multilingual.sampled_multi_epoch_dataset", function="SampledMultiEpochDataset._next_virtual_epoch")
+def order_of_virtual_epochs(original: Any, self: Any, epoch: int) -> None:
+    """With ``--virtual-epoch-size`` a resumed run repeats sentences of a pass over the data, and leaves out others.
+
+    The order of a pass is drawn in its first virtual epoch, and by a resumed run in the one it resumes in.
+    """
+    first = epoch - (epoch - 1) % self.num_virtual_epochs
+    if self._random_global_indices is None and first != epoch:
+        original(self, first)
+    original(self, epoch)

@@ -325,3 +325,15 @@ def seeds_of_epochs(original: Any, self: Any, epoch: int, *args: Any, **options:
     if self.cfg.dataset.update_ordered_indices_seed:
         options["disable_iterator_cache"] = True
     return original(self, epoch, *args, **options)
+
+
+@patch("fairseq.data.iterators", function="EpochBatchIterator.next_epoch_itr")
+def noise_of_every_epoch(original: Any, self: Any, *args: Any, set_dataset_epoch: bool = True, **options: Any) -> Any:
+    """With ``--num-workers``, its default is 1, all epochs have the masks, crops and other noise of the first one.
+
+    The processes that load data outlive an epoch, and nobody tells them of the next. A resumed run has other masks than
+    one that was never stopped. Here they begin anew with each epoch of training.
+    """
+    if set_dataset_epoch and self.num_workers > 0:
+        self.dataloader = None
+    return original(self, *args, set_dataset_epoch=set_dataset_epoch, **options)

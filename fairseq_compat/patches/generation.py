@@ -94,16 +94,6 @@ def _results(path: str) -> Iterator[IO[str]]:
             text.detach()
 
 
-@patch("fairseq.tasks.translation", function="TranslationTask.build_dataset_for_inference")
-def truncated_lines(original: Any, self: Any, src_tokens: Any, src_lengths: Any, constraints: Any = None) -> Any:
-    """``--truncate-source`` has no effect on text that is read as text, and a line that is too long ends a command."""
-    if self.cfg.truncate_source:
-        most = self.cfg.max_source_positions
-        src_tokens = [torch.cat([tokens[:-1][: most - 1], tokens[-1:]]) for tokens in src_tokens]
-        src_lengths = [len(tokens) for tokens in src_tokens]
-    return original(self, src_tokens, src_lengths, constraints)
-
-
 @patch("fairseq_cli.interactive")
 def generated_lines(module: Any) -> None:
     """``fairseq-interactive`` ends after the first sentence with ``--replace-unk``, and with soft alignments.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ from fairseq_compat.errors import UserError
 from fairseq_compat.literals import dictionary
 from fairseq_compat.patches.saving import SCORE_OF_EPOCH
 from fairseq_compat.patching import patch, replaces
+
+logger = logging.getLogger(__name__)
 
 #: Of a checkpoint's ``extra_state``: the updates since the moving average had its last one.
 SINCE_AVERAGE = "updates_since_ema"
@@ -102,8 +105,12 @@ def known_overrides(original: Any, self: Any, state_dict: Any, optimizer_overrid
 
 
 @patch("fairseq.trainer")
-def updates_of_the_average(module: Any) -> None:
-    """With ``--ema-update-freq`` a resumed run counts the updates between two of the average from 0."""
+def moving_averages(module: Any) -> None:
+    """With ``--ema-update-freq`` a resumed run counts the updates between two of the average from 0.
+
+    ``--store-ema`` with a checkpoint that has no average, to go on from or to fine-tune, ends in ``KeyError: 'model'``:
+    fairseq begins one with the model's values, which it has let go of before. Here it begins with the loaded model.
+    """
 
     @replaces(module.Trainer, "state_dict")
     def state_dict(original: Any, self: Any) -> dict[str, Any]:
@@ -114,10 +121,51 @@ def updates_of_the_average(module: Any) -> None:
 
     @replaces(module.Trainer, "load_checkpoint")
     def load_checkpoint(original: Any, self: Any, *args: Any, **options: Any) -> Any:
-        extra_state = original(self, *args, **options)
-        if self.cfg.ema.store_ema and SINCE_AVERAGE in (extra_state or {}):
-            self.ema.update_freq_counter = extra_state[SINCE_AVERAGE]
+        averages = self.cfg.ema.store_ema
+        self.cfg.ema.store_ema = False  # the average is loaded here
+        try:
+            extra_state = original(self, *args, **options)
+        finally:
+            self.cfg.ema.store_ema = averages
+        if averages and extra_state is not None:
+            _load_average(self, extra_state)
+        elif "ema" in (extra_state or {}):
+            logger.warning("the checkpoint has a moving average; without --store-ema, later ones have none")
         return extra_state
+
+
+def _load_average(trainer: Any, extra_state: Mapping[str, Any]) -> None:
+    """Give a trainer the moving average of a checkpoint; where there is none, it begins with the trainer's model."""
+    ema, options = trainer.ema, trainer.cfg.ema
+    average = extra_state.get("ema")
+    if average is None:
+        logger.info("the checkpoint has no moving average, which begins here")
+        if options.ema_seed_model is not None:
+            return
+        average = trainer.get_model().state_dict()
+    ema.restore(average, build_fp32_params=False)
+    if options.ema_fp32:
+        ema.build_fp32_params(extra_state.get("ema_fp32_params"))
+    ema.update_freq_counter = extra_state.get(SINCE_AVERAGE, 0)
+
+
+@patch("fairseq.optim.fairseq_optimizer", function="FairseqOptimizer.load_state_dict")
+def options_of_optimizers(original: Any, self: Any, state_dict: Any, optimizer_overrides: Any = None) -> None:
+    """Another ``--weight-decay`` or ``--adam-betas`` does nothing in a resumed run, which goes on with the old one."""
+    asked = [dict(group) for group in self.param_groups]
+    original(self, state_dict, optimizer_overrides)
+    for before, group in zip(asked, self.param_groups, strict=False):
+        for name in before.keys() & group.keys() - {"params", "lr", "initial_lr", *(optimizer_overrides or {})}:
+            given, trained = _comparable(before[name]), _comparable(group[name])
+            if given != trained:
+                raise UserError(
+                    f"the checkpoint's optimizer has {name} {trained}, and this command's {given}; give the option of "
+                    f"its training, or --optimizer-overrides \"{{'{name}': {given}}}\" to go on with another value"
+                )
+
+
+def _comparable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def require_same_training(state: Any, name: str, trainer: Any, *, reset_lr_scheduler: bool) -> None:

@@ -17,6 +17,9 @@ logger = logging.getLogger("fairseq.checkpoint_utils")  # whose lines these are
 #: Of a checkpoint's ``extra_state``: the score that an epoch ended with; None where none was due.
 SCORE_OF_EPOCH = "score_of_epoch"
 
+#: Of a checkpoint's ``extra_state``: which scores are the best, as ``lowest loss``.
+KIND_OF_SCORE = "kind_of_score"
+
 #: Whether the validation that is under way, or was the last, is due by the options, and not just because the run stops.
 _validation = SimpleNamespace(is_due=True)
 
@@ -47,6 +50,9 @@ def validations_and_saves(module: Any) -> None:
 
     @replaces(module, "should_stop_early")
     def should_stop_early(original: Any, cfg: Any, valid_loss: float | None) -> bool:
+        if valid_loss is not None and not math.isfinite(valid_loss):
+            # Nothing would be better than a first one that is no number.
+            valid_loss = -math.inf if cfg.checkpoint.maximize_best_checkpoint_metric else math.inf
         return _validation.is_due and original(cfg, valid_loss)
 
 
@@ -101,6 +107,7 @@ def checkpoints_asked_for(original: Any, cfg: Any, trainer: Any, epoch_itr: Any,
 
     extra_state = {"train_iterator": epoch_itr.state_dict(), "val_loss": val_loss}
     extra_state[SCORE_OF_EPOCH] = val_loss if _validation.is_due else None
+    extra_state[KIND_OF_SCORE] = kind_of_score(cfg)
     if hasattr(checkpoint_utils.save_checkpoint, "best"):
         extra_state["best"] = checkpoint_utils.save_checkpoint.best
     first, *others = [os.path.join(cfg.save_dir, f"{name}{suffix}.pt") for name in names]
@@ -111,7 +118,12 @@ def checkpoints_asked_for(original: Any, cfg: Any, trainer: Any, epoch_itr: Any,
         "Saved checkpoint %s (epoch %d @ %d updates, score %s) (writing took %s seconds)",
         first, epoch, updates, val_loss, time.perf_counter() - started,
     )  # fmt: skip
-    _remove_old(cfg, suffix)
+    _remove_old(cfg, suffix, epoch, updates)
+
+
+def kind_of_score(cfg: Any) -> str:
+    """Return which scores are the best, for options of checkpoints."""
+    return f"{'highest' if cfg.maximize_best_checkpoint_metric else 'lowest'} {cfg.best_checkpoint_metric}"
 
 
 def _is_as_good(score: float, other: float, cfg: Any) -> bool:
@@ -138,17 +150,20 @@ def _best_first(cfg: Any, suffix: str) -> list[tuple[float, int, str]]:
     return sorted(scored, key=lambda model: (sign * model[0], -model[1]))
 
 
-def _remove_old(cfg: Any, suffix: str) -> None:
-    """Remove checkpoints beyond the numbers that are to be kept."""
+def _remove_old(cfg: Any, suffix: str, epoch: int, updates: int) -> None:
+    """Remove checkpoints beyond the numbers that are to be kept.
+
+    Those of later epochs and updates than the present ones are another run's: they neither count nor go.
+    """
     end = rf"{re.escape(suffix)}\.pt"
     outdated = []
     if cfg.keep_interval_updates > 0:
-        saved = _newest_first(cfg.save_dir, rf"checkpoint_\d+_(\d+){end}")
+        saved = _newest_first(cfg.save_dir, rf"checkpoint_\d+_(\d+){end}", updates)
         pattern = cfg.keep_interval_updates_pattern
-        removable = [path for updates, path in saved if pattern == -1 or updates % pattern != 0]
+        removable = [path for number, path in saved if pattern == -1 or number % pattern != 0]
         outdated += removable[cfg.keep_interval_updates :]
     if cfg.keep_last_epochs > 0:
-        epochs = _newest_first(cfg.save_dir, rf"checkpoint(\d+){end}")
+        epochs = _newest_first(cfg.save_dir, rf"checkpoint(\d+){end}", epoch)
         outdated += [path for _, path in epochs[cfg.keep_last_epochs :]]
     if cfg.keep_best_checkpoints > 0:
         outdated += [path for _, _, path in _best_first(cfg, suffix)[cfg.keep_best_checkpoints :]]
@@ -156,8 +171,10 @@ def _remove_old(cfg: Any, suffix: str) -> None:
         os.remove(path)
 
 
-def _newest_first(folder: str, pattern: str) -> list[tuple[int, str]]:
-    return sorted(((int(match[1]), path) for match, path in _matching(folder, pattern)), reverse=True)
+def _newest_first(folder: str, pattern: str, newest: int) -> list[tuple[int, str]]:
+    """Return number and path of all checkpoints up to the ``newest`` whose names fit a pattern."""
+    numbered = [(int(match[1]), path) for match, path in _matching(folder, pattern)]
+    return sorted((checkpoint for checkpoint in numbered if checkpoint[0] <= newest), reverse=True)
 
 
 def _matching(folder: str, pattern: str) -> list[tuple[re.Match[str], str]]:

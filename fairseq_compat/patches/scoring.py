@@ -12,6 +12,9 @@ from fairseq_compat.files import require_file
 from fairseq_compat.patching import patch, replaces
 from fairseq_compat.text import TextFile, decoded
 
+#: A number beyond those of all dictionaries.
+_BEYOND = 2**30
+
 
 @patch("fairseq.scoring.bleu")
 def scores_of_nothing(module: Any) -> None:
@@ -33,6 +36,36 @@ def scores_of_nothing(module: Any) -> None:
         if self.pred:
             return original(self, order)
         return self.sacrebleu.metrics.BLEU.compute_bleu([0] * order, [0] * order, 0, 0)
+
+
+@patch("fairseq.scoring.bleu", function="Scorer.add")
+def words_of_empty_lines(original: Any, self: Any, ref: Any, pred: Any) -> None:
+    """BLEU counts an empty line as one word, and the words ``</s>`` and ``<pad>`` at the end of a line as none.
+
+    fairseq's extension strips ends of sentences and padding, but always leaves one token. Here the one end of each
+    sentence is stripped before, and empty lines are counted in Python.
+    """
+    ref, pred = (_without_end(tokens, self.eos) for tokens in (ref, pred))
+    if len(ref) and len(pred):
+        original(self, _with_words(ref, self), _with_words(pred, self))
+        return
+    self.stat.reflen += len(ref)
+    self.stat.predlen += len(pred)
+    for order in range(1, 5):
+        name = f"count{order}"
+        setattr(self.stat, name, getattr(self.stat, name) + max(0, len(pred) - order + 1))
+
+
+def _without_end(tokens: Any, eos: int) -> Any:
+    return tokens[:-1] if len(tokens) and tokens[-1] == eos else tokens
+
+
+def _with_words(tokens: Any, scorer: Any) -> Any:
+    """Return tokens in which the words ``</s>`` and ``<pad>`` have numbers that the extension takes for words."""
+    tokens = tokens.clone()
+    for special in (scorer.eos, scorer.pad):
+        tokens[tokens == special] = _BEYOND + special
+    return tokens
 
 
 @patch("fairseq_cli.score", function="cli_main")

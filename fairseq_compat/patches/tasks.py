@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 from argparse import ArgumentError
 from collections import defaultdict
@@ -222,43 +221,3 @@ def languages_of_batches(module: Any) -> None:
         sentences = [int(sentence["id"]) for sample in samples for sentence in sample.values()]
         with numpy_seed(self.epoch, *sentences):
             return original(self, samples)
-
-
-@patch("fairseq.data.iterators", function="EpochBatchIterator.__init__")
-def epochs_of_loading_processes(
-    original: Any, self: Any, dataset: Any, collate_fn: Any, batch_sampler: Any, *args: Any, **options: Any
-) -> None:
-    """Tasks that mask tokens anew in each epoch mask the same ones in all of them, but for a resumed training.
-
-    The processes of ``--num-workers``, one by default, serve all epochs and are not told that one has begun.
-    """
-    original(self, dataset, collate_fn, batch_sampler, *args, **options)
-    if self.num_workers > 0 and hasattr(dataset, "set_epoch"):
-        self.dataset = _OfThisEpoch(dataset)
-
-
-class _OfThisEpoch(torch.utils.data.Dataset):
-    """A dataset, all copies of which, in other processes too, change with the epoch."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-        self._epoch = 0
-        self._shared = multiprocessing.Value("q", 0, lock=False)
-
-    def set_epoch(self, epoch: int) -> None:
-        self.dataset.set_epoch(epoch)
-        self._epoch = self._shared.value = epoch
-
-    def __getitem__(self, index: int) -> Any:
-        if self._epoch != self._shared.value:
-            self._epoch = self._shared.value
-            self.dataset.set_epoch(self._epoch)
-        return self.dataset[index]
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # is asked while a copy is made, before it has a dataset
-            raise AttributeError(name)
-        return getattr(self.dataset, name)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 from fairseq_compat.errors import UserError
+from fairseq_compat.files import require_file
 from fairseq_compat.patching import patch, replaces
 from fairseq_compat.text import TextFile, open_text, require_parallel
 
@@ -24,6 +24,7 @@ def lines_of_parts(module: Any) -> None:
 
     def find_offsets(filename: str, num_chunks: int) -> list[int]:
         """Return the places at which parts of about equal size begin, each with a line, and the end of the file."""
+        require_file(filename)  # it is read more than once
         offsets = [0]
         with open(filename, "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -122,7 +123,7 @@ def files_of_preprocess(module: Any) -> None:
             original(vocab, input_prefix, output_prefix, lang, args, num_workers)
             return
         path = module.dataset_dest_prefix(args, output_prefix, lang)
-        shutil.copyfile(module._file_name(input_prefix, lang), path)
+        module.shutil.copyfile(module._file_name(input_prefix, lang), path)
 
     @replaces(module, "_make_all_alignments")
     def _make_all_alignments(original: Any, args: Any) -> None:

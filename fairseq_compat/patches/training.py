@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_compat.errors import UserError
+from fairseq_compat.patches.saving import KIND_OF_SCORE, SCORE_OF_EPOCH, kind_of_score
 from fairseq_compat.patching import Overlay, as_configuration, patch, replaces
 from fairseq_compat.process import keep_freed_memory
 
@@ -100,7 +101,8 @@ def patience(module: Any) -> None:
     """A resumed run forgets how many validations in a row were no better, so ``--patience`` stops it later.
 
     fairseq counts them in attributes of ``should_stop_early``, which end with the process. Here a checkpoint has them
-    in its ``extra_state``; as with the best score, not after ``--reset-meters`` or ``--reset-optimizer``.
+    in its ``extra_state``; as with the best score, not after ``--reset-meters`` or ``--reset-optimizer``. And with
+    another ``--best-checkpoint-metric`` neither counts: BLEU is not compared with a loss.
     """
 
     @replaces(module.Trainer, "state_dict")
@@ -117,6 +119,13 @@ def patience(module: Any) -> None:
         optimizer_overrides: Any = None, reset_meters: bool = False,
     ) -> Any:  # fmt: skip
         extra_state = original(self, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters)
+        kind = kind_of_score(self.cfg.checkpoint)
+        before = (extra_state or {}).get(KIND_OF_SCORE, kind)
+        if before != kind:
+            logger.info("the best checkpoint was that of the %s; now it is that of the %s", before, kind)
+            for entry in ("best", "patience", "val_loss"):
+                extra_state.pop(entry, None)
+            extra_state[SCORE_OF_EPOCH] = None
         saved = (extra_state or {}).get("patience")
         if saved and not (reset_optimizer or reset_meters):
             _counts().update(saved)

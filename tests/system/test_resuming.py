@@ -142,6 +142,31 @@ def test_without_the_state_of_its_optimizer_no_training_goes_on(train: Train, tm
     assert checkpoints.updates_in(checkpoints.load(tmp_path / "checkpoint_last.pt")) == 2
 
 
+def test_another_option_of_the_optimizer_is_refused_and_can_be_overridden(
+    train: Train, never_stopped: Callable[[str], Path], tmp_path: Path
+) -> None:
+    shutil.copy(never_stopped("--max-update 2"), tmp_path)
+    log = train(tmp_path, "--weight-decay", 0.3, "--max-update", 3, check=False)
+    assert "weight_decay 0.0, and this command's 0.3" in log.splitlines()[0]
+    train(tmp_path, "--optimizer-overrides", "{'weight_decay': 0.3}", "--max-update", 3)
+    state = checkpoints.load(tmp_path / "checkpoint_last.pt")
+    assert state["last_optimizer_state"]["param_groups"][0]["weight_decay"] == 0.3
+
+
+def test_an_average_and_another_metric_begin_where_a_run_goes_on(
+    train: Train, never_stopped: Callable[[str], Path], tmp_path: Path
+) -> None:
+    shutil.copy(never_stopped("--max-update 2"), tmp_path)
+    bleu = ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 9}', "--eval-bleu-detok", "space"]
+    metric = ["--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric", "--patience", 1]
+    log = train(tmp_path, "--store-ema", "--ema-decay", 0, *bleu, *metric, "--max-update", 3)
+    extra_state = checkpoints.load(tmp_path / "checkpoint_best.pt")["extra_state"]
+    assert extra_state["best"] == extra_state["val_loss"], log  # a loss of 3 would be better than most BLEU
+    state = checkpoints.load(tmp_path / "checkpoint_last.pt")
+    name = "encoder.layers.0.fc1.weight"
+    assert torch.equal(state["extra_state"]["ema"][name], state["model"][name])
+
+
 #: One of each kind of state that is easily lost; the test below has them all.
 CHOICE = [
     ("reduce_lr_on_plateau", "adam, average", "skip-remainder-batch", [("--max-update", 4), ("--max-epoch", 2)]),

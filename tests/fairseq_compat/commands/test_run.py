@@ -22,6 +22,10 @@ def results():
 def log():
     for number in range(3000):
         logging.warning("a line of the log")
+def elsewhere():
+    print("a line of results")
+    with open("/dev/full", "w") as file:
+        file.write("a line")
 def defect():
     return 1 / 0
 def mistake():
@@ -62,7 +66,7 @@ def shell(tmp_path: Path, line: str, **environment: str) -> tuple[int, str]:
     return result.returncode, result.stderr
 
 
-FULL = "standard output cannot be written: No space left on device"
+FULL = "standard output or a file cannot be written: No space left on device"
 
 
 @pytest.mark.parametrize(
@@ -74,6 +78,7 @@ FULL = "standard output cannot be written: No space left on device"
         ("PROGRAM results <&- 2>&- >/dev/null", 0, ""),
         ("set -o pipefail; PROGRAM results | head -1 >/dev/null", 1, "read 0"),
         ("PROGRAM log >/dev/full", 0, ""),
+        ("PROGRAM elsewhere | cat", 0, "name: error: a file cannot be written: No space left on device"),
     ],
 )
 def test_streams(line: str, status: int, said: str, tmp_path: Path) -> None:

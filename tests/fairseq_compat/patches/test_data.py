@@ -14,7 +14,8 @@ import torch
 from fairseq import tasks
 from fairseq.data import Dictionary, LanguagePairDataset, ListDataset, TokenBlockDataset, data_utils
 from fairseq.data.data_utils import load_indexed_dataset
-from fairseq.data.indexed_dataset import make_builder
+from fairseq.data.indexed_dataset import MMapIndexedDataset, make_builder
+from fairseq.data.multilingual.sampled_multi_epoch_dataset import SampledMultiEpochDataset
 from fairseq.tasks.translation import TranslationConfig, load_langpair_dataset
 from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
 from many_languages import configured, directions, languages, make_data
@@ -254,3 +255,30 @@ def test_the_dictionary_of_many_languages_is_read_once(tmp_path: Path, monkeypat
     (tmp_path / "data" / "dict.l01.txt").write_text("other 1\n")
     with pytest.raises(AssertionError, match="Diffrent dictionary are specified"):
         tasks.setup_task(configured(tmp_path / "data", 4).task)
+
+
+def test_places_of_more_than_2_gib(tmp_path: Path) -> None:
+    builder = make_builder(str(tmp_path / "data.bin"), "mmap", vocab_size=100)
+    builder._sizes = [10, *[numpy.int32(2**30)] * 4]  # those of a worker's index
+    builder.finalize(str(tmp_path / "data.idx"))
+    index = MMapIndexedDataset.Index(str(tmp_path / "data.idx"))  # whose end unmaps what it has
+    assert index._pointers.tolist() == [0, *(20 + part * 2**31 for part in range(4))]
+
+
+def test_data_without_sentences(prefix: str) -> None:
+    Path(f"{prefix}.bin").write_bytes(b"")
+    with pytest.raises(UserError, match="has no sentences"):
+        load_indexed_dataset(prefix, dictionary_of(12))
+
+
+def test_a_virtual_epoch_has_its_sentences_in_a_resumed_run_too() -> None:
+    numbers = [torch.tensor([number]) for number in range(10)]
+
+    def begun_in(epoch: int) -> SampledMultiEpochDataset:
+        return SampledMultiEpochDataset([ListDataset(numbers, [1] * 10)], epoch=epoch, virtual_epoch_size=4)
+
+    whole = begun_in(1)
+    for epoch in range(1, 7):
+        whole.set_epoch(epoch)
+        resumed = begun_in(epoch)
+        assert [whole[place] for place in range(len(whole))] == [resumed[place] for place in range(len(resumed))]

@@ -172,3 +172,23 @@ def test_a_place_beyond_the_end_is_refused_where_nothing_says_which_sentences_we
 def test_an_epoch_without_a_whole_update_is_refused() -> None:
     with pytest.raises(UserError, match=r"--update-freq 16.*--skip-remainder-batch"):
         Run(4, update_freq=16, skip_remainder_batch=True).train()
+
+
+class Epochs(torch.utils.data.Dataset[int]):
+    """A data set whose sentences are all the number of its epoch."""
+
+    epoch = 1
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __getitem__(self, index: int) -> int:
+        return self.epoch
+
+    def __len__(self) -> int:
+        return 2
+
+
+def test_processes_that_load_data_know_the_epoch() -> None:
+    iterator = EpochBatchIterator(Epochs(), list, [[0], [1]], num_workers=1, reuse_dataloader=True)
+    assert [list(iterator.next_epoch_itr()) for _ in range(3)] == [[[1], [1]], [[2], [2]], [[3], [3]]]

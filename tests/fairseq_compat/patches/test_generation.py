@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +17,13 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.iterative_refinement_generator import IterativeRefinementGenerator
 from fairseq.ngram_repeat_block import NGramRepeatBlock
+from fairseq.token_generation_constraints import pack_constraints
 from omegaconf import OmegaConf
 
 from fairseq_compat import UserError
+from fairseq_compat.commands import generation
 from fairseq_compat.generation_options import generation_arguments, require_generation, require_used
+from fairseq_compat.patches import generation as patches_of_generation
 from fairseq_compat.unknown_words import UnknownWords, read_table
 
 # Options.
@@ -181,3 +185,25 @@ def test_each_text_has_one_translation_though_some_are_skipped() -> None:
     assert hub.generate(hub.encode("99"), skip_invalid_size_inputs=True) == []
     assert hub.translate(texts) == ["99", "1 2", "", "3", "98"]
     assert hub.score(["99", "1"], skip_invalid_size_inputs=True)[0] is None
+
+
+@pytest.mark.parametrize(("constraints", "named"), [(["w1 w2", "w3 w4"], "4 tokens"), (["</s>"], "</s>"), ([], "")])
+def test_constraints_that_no_translation_can_meet(constraints: list[str], named: str) -> None:
+    dictionary = dictionary_of("w1", "w2", "w3", "w4")
+    generator = SimpleNamespace(tgt_dict=dictionary, eos=dictionary.eos(), pad=dictionary.pad())
+    encoded = [dictionary.encode_line(text, append_eos=False, add_if_not_exist=False) for text in constraints]
+    packed = pack_constraints([encoded])
+    with pytest.raises(UserError, match=named) if named else nullcontext():
+        patches_of_generation._require_constraints(generator, packed, longest=3)
+
+
+def test_a_language_model_has_the_dictionary_of_the_translations() -> None:
+    task = SimpleNamespace(target_dictionary=dictionary_of("w1", "w2", "w3", "w4"))
+    model = SimpleNamespace(decoder=SimpleNamespace(dictionary=dictionary_of("w1", "w2", "w3", "w4")))
+    generation._require_language_model("lm.pt", model, task)
+    model.decoder.dictionary.symbols.reverse()
+    with pytest.raises(UserError, match=r"lm\.pt was trained with another dictionary"):
+        generation._require_language_model("lm.pt", model, task)
+    model.encoder = None
+    with pytest.raises(UserError, match=r"lm\.pt is no language model"):
+        generation._require_language_model("lm.pt", model, task)

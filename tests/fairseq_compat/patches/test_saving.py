@@ -13,6 +13,8 @@ import pytest
 from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import CheckpointConfig
 
+from fairseq_compat.patches import saving
+
 #: Updates of an epoch.
 EPOCH = 8
 
@@ -146,3 +148,20 @@ def test_a_validation_at_a_stop_does_not_count_for_patience(tmp_path: Path, forg
     assert run(tmp_path, 6, {3: 1.0})[1] == 1
     forget()
     assert run(tmp_path, 7, {3: 1.0})[1] == 1  # fairseq: 2, after which it stops
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_a_score_that_is_no_number_is_no_best_one_for_patience(maximize: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saving._validation, "is_due", True)
+    checkpoint = CheckpointConfig(patience=2, maximize_best_checkpoint_metric=maximize)
+    cfg, sign = SimpleNamespace(checkpoint=checkpoint), 1 if maximize else -1
+    scores = [float("nan"), 1.0 * sign, float("nan"), 2.0 * sign, float("inf"), float("nan")]
+    stops = [fairseq_cli.train.should_stop_early(cfg, score) for score in scores]
+    assert stops == [False] * 5 + [True]
+
+
+def test_checkpoints_of_later_epochs_are_another_runs(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint100.pt").write_text("another run's")
+    for epoch in (1, 2):
+        save(tmp_path, epoch * EPOCH, None, keep_last_epochs=1)
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint100.pt", "checkpoint2.pt", "checkpoint_last.pt"}

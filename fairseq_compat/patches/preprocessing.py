@@ -1,0 +1,158 @@
+"""Patches of ``fairseq-preprocess``: its files appear together when all are complete, and its options have effects."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+from fairseq_compat.errors import UserError
+from fairseq_compat.files import atomic_write
+from fairseq_compat.patching import Overlay, patch, replaces
+from fairseq_compat.text import open_text
+
+
+class _Preprocessing:
+    """The files that a running ``fairseq-preprocess`` has written so far, and not named yet.
+
+    Attributes:
+        process: the one that the command runs in; its ``--workers`` name their parts at once.
+    """
+
+    def __init__(self) -> None:
+        self.process = 0
+        self.files: list[ExitStack] = []
+
+    def __enter__(self) -> None:
+        self.process, self.files = os.getpid(), []
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        self.process = 0
+        for file in self.files:
+            if kind is None:
+                file.close()  # gives it its name
+            else:
+                file.__exit__(kind, error, traceback)
+
+
+_preprocessing = _Preprocessing()
+
+
+class WholeFile:
+    """A file that is open for writing: beside its place until it is closed, and gone if anything fails.
+
+    Within ``fairseq-preprocess`` it takes its place when the command is done.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._stack = ExitStack()
+        self._file = self._stack.enter_context(atomic_write(path))
+
+    def write(self, data: Any) -> Any:
+        return self._attempt(self._file.write, data.encode("utf-8") if isinstance(data, str) else data)
+
+    def close(self) -> None:
+        if self._file.closed:
+            return
+        self._attempt(self._file.flush)  # a full disk is found out before any file takes its place
+        if _preprocessing.process == os.getpid():
+            _preprocessing.files.append(self._stack)
+        else:
+            self._stack.close()
+
+    def _attempt(self, action: Callable[..., Any], *args: Any) -> Any:
+        """Call something that writes; if it fails, the file is removed."""
+        try:
+            return action(*args)
+        except BaseException:
+            self._stack.__exit__(*sys.exc_info())
+            raise
+
+    def __enter__(self) -> WholeFile:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._stack.__exit__(kind, error, traceback)
+
+
+def open_whole(path: str, mode: str = "r", **options: Any) -> Any:
+    """Open a file as :func:`fairseq_compat.text.open_text` does, but one that is written anew as a WholeFile."""
+    return WholeFile(path) if mode in ("w", "wb") else open_text(path, mode, **options)
+
+
+@patch("fairseq.data.indexed_dataset")
+def whole_data(module: Any) -> None:
+    """A kill or a full disk leaves half of a data file in place of the one before, and links are written through."""
+    module.open = open_whole
+
+
+@patch("fairseq.data.dictionary", function="Dictionary._save")
+def whole_dictionaries(original: Any, self: Any, f: Any, entries: Any) -> None:
+    """A dictionary is emptied before it is written: on a full disk it is lost, and a link's target is overwritten."""
+    if not isinstance(f, str):
+        original(self, f, entries)
+        return
+    os.makedirs(os.path.dirname(f) or ".", exist_ok=True)
+    with WholeFile(f) as file:
+        original(self, file, entries)
+
+
+@patch("fairseq_cli.preprocess")
+def whole_folders(module: Any) -> None:
+    """A ``fairseq-preprocess`` that is killed leaves sources of one text beside targets of the text before.
+
+    Here all of its files take their places when the last one is complete; a link is replaced, not written through.
+    """
+
+    def copyfile(source: str, target: str) -> None:
+        with open(source, "rb") as text, open_whole(target, "wb") as copy:
+            shutil.copyfileobj(text, copy)
+
+    module.open = open_whole
+    module.shutil = Overlay(module.shutil, copyfile=copyfile)
+
+    @replaces(module, "main")
+    def main(original: Any, args: Any) -> None:
+        log = os.path.join(args.destdir, "preprocess.log")
+        if os.path.islink(log):
+            os.remove(log)
+        with _preprocessing:
+            original(args)
+
+
+@patch("fairseq_cli.preprocess", function="main")
+def limits_of_dictionaries(original: Any, args: Any) -> None:
+    """``--thresholdsrc`` does nothing beside a ``--srcdict``, nor the target's beside ``--joined-dictionary``."""
+    for side, option in (("src", "--srcdict"), ("tgt", "--tgtdict")):
+        if getattr(args, f"{side}dict"):
+            sides = ("src", "tgt") if args.joined_dictionary else (side,)
+            _require_defaults(args, sides, f"{option} has all of its words")
+    if args.joined_dictionary:
+        for name, default in _LIMITS.items():
+            of_target = getattr(args, f"{name}tgt")
+            if of_target not in (default, getattr(args, f"{name}src")):
+                raise UserError(
+                    f"--{name}tgt {of_target} has no effect with --joined-dictionary; give --{name}src, which is that "
+                    "of the one dictionary"
+                )
+    original(args)
+
+
+#: Options of dictionaries without the side that they end in, and what they are unless they are given.
+_LIMITS = {"threshold": 0, "nwords": -1}
+
+
+def _require_defaults(args: Any, sides: tuple[str, ...], reason: str) -> None:
+    """Raise UserError where limits are given that a dictionary of one of the sides does not keep."""
+    for side in sides:
+        for name, default in _LIMITS.items():
+            value = getattr(args, f"{name}{side}")
+            if value != default:
+                raise UserError(f"--{name}{side} {value} has no effect: {reason}; leave it out")
