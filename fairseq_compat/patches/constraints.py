@@ -65,8 +65,8 @@ def _require_possible(generator: Any, packed: Any, longest: int) -> None:
     words = generator.tgt_dict.string(tokens, include_eos=True)
     if len(tokens) > longest:
         raise UserError(
-            f"the constraints {words!r} have {len(tokens)} tokens, and a translation may have {longest}; give fewer, or "
-            "larger --max-len-a and --max-len-b"
+            f"the constraints {words!r} have {len(tokens)} tokens, and a translation may have {longest}; give fewer, "
+            "or larger --max-len-a and --max-len-b"
         )
     if generator.eos in tokens or generator.pad in tokens:
         raise UserError(f"the constraints {words!r} have a symbol in them that is no word; leave it out")

@@ -145,7 +145,7 @@ def test_lines_are_truncated_as_data_is(run_command: RunCommand, options: list[o
 
 def test_constraints_longer_than_a_translation_are_refused(refusal: Callable[..., str], options: list[object]) -> None:
     asked = [*options, "--max-len-b", 2, "--constraints"]
-    assert "--constraints have 3 tokens" in refusal("fairseq-interactive", *asked, stdin="w1\tw1 w2\tw3\n")
+    assert "have 3 tokens" in refusal("fairseq-interactive", *asked, stdin="w1\tw1 w2\tw3\n")
 
 
 def test_alignments_are_those_of_generate(run_command: RunCommand, generate: list[object], generated: str) -> None:

@@ -21,9 +21,8 @@ from fairseq.token_generation_constraints import pack_constraints
 from omegaconf import OmegaConf
 
 from fairseq_compat import UserError
-from fairseq_compat.commands import generation
 from fairseq_compat.generation_options import generation_arguments, require_generation, require_used
-from fairseq_compat.patches import generation as patches_of_generation
+from fairseq_compat.patches import constraints as patches_of_constraints
 from fairseq_compat.unknown_words import UnknownWords, read_table
 
 # Options.
@@ -194,16 +193,4 @@ def test_constraints_that_no_translation_can_meet(constraints: list[str], named:
     encoded = [dictionary.encode_line(text, append_eos=False, add_if_not_exist=False) for text in constraints]
     packed = pack_constraints([encoded])
     with pytest.raises(UserError, match=named) if named else nullcontext():
-        patches_of_generation._require_constraints(generator, packed, longest=3)
-
-
-def test_a_language_model_has_the_dictionary_of_the_translations() -> None:
-    task = SimpleNamespace(target_dictionary=dictionary_of("w1", "w2", "w3", "w4"))
-    model = SimpleNamespace(decoder=SimpleNamespace(dictionary=dictionary_of("w1", "w2", "w3", "w4")))
-    generation._require_language_model("lm.pt", model, task)
-    model.decoder.dictionary.symbols.reverse()
-    with pytest.raises(UserError, match=r"lm\.pt was trained with another dictionary"):
-        generation._require_language_model("lm.pt", model, task)
-    model.encoder = None
-    with pytest.raises(UserError, match=r"lm\.pt is no language model"):
-        generation._require_language_model("lm.pt", model, task)
+        patches_of_constraints._require_possible(generator, packed[0], longest=3)
