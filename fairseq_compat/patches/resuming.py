@@ -154,8 +154,10 @@ def options_of_optimizers(original: Any, self: Any, state_dict: Any, optimizer_o
     """Another ``--weight-decay`` or ``--adam-betas`` does nothing in a resumed run, which goes on with the old one."""
     asked = [dict(group) for group in self.param_groups]
     original(self, state_dict, optimizer_overrides)
+    # What the command line says; in groups there is also what an optimizer keeps for itself.
+    names = getattr(self, "optimizer_config", {}).keys() - {"lr", *(optimizer_overrides or {})}
     for before, group in zip(asked, self.param_groups, strict=False):
-        for name in before.keys() & group.keys() - {"params", "lr", "initial_lr", *(optimizer_overrides or {})}:
+        for name in before.keys() & group.keys() & names:
             given, trained = _comparable(before[name]), _comparable(group[name])
             if given != trained:
                 raise UserError(

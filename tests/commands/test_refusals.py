@@ -47,7 +47,7 @@ REFUSED = {
     "translate sdt.pt texts/hyp --data DATA --int8 --compile": "--int8",
     "export sdt.pt OUT": "gone",
     "export stock.pt OUT --data DATA": "architecture transformer",
-    "export sdt.pt OUT --data DATA --int8": "int8",
+    "export sdt.pt OUT --data DATA --int8 --format safetensors": "int8",
     "similarity nowhere.pt --data DATA": "nowhere.pt",
     "similarity sdt.pt --data nowhere --output OUT.svg": "--data nowhere",
     "gates stock.pt --data DATA": "stock.pt",

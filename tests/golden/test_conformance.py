@@ -27,8 +27,7 @@ WAYS: dict[str, tuple[list[str] | None, list[str]]] = {
     "eager": (None, []),
     "line by line": (None, ["--batch-size", "1"]),
     "exported": ([], []),
-    "onnx": (["--format", "onnx"], []),
-    "onnx int8": (["--format", "onnx", "--int8"], []),
+    "exported int8": (["--int8"], []),
     "int8": (None, ["--int8"]),
     "compiled": (None, ["--compile"]),
 }
@@ -44,7 +43,7 @@ def cases() -> list[Any]:
     slow = [
         pair
         for pair in everything
-        if pair[1] == "compiled" or (pair[1].endswith(("onnx", "int8")) and pair[0] != "sdt")
+        if pair[1] == "compiled" or (pair[1] in ("exported", "exported int8", "int8") and pair[0] != "sdt")
     ]
     return [pytest.param(*pair, marks=pytest.mark.long if pair in slow else ()) for pair in everything]
 
@@ -53,7 +52,7 @@ def cases() -> list[Any]:
 def test_every_way_translates_alike(
     system: str, way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "onnx" in way or "int8" in way:
+    if "exported" in way or "int8" in way:
         pytest.importorskip("onnxruntime")
     if way == "compiled" and shutil.which("g++") is None:
         pytest.skip("there is no C++ compiler here")

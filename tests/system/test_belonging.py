@@ -56,15 +56,17 @@ def place(
         run_command(*words.split(), "--save-dir", folder / name)
         setattr(found, name, folder / name / "checkpoint_last.pt")
     found.stock, found.older = trained("transformer"), folder / "older.pt"
-    found.copy = shutil.copy(found.model, folder / "copy.pt")
+    found.other_weights = folder / "other_weights.pt"
     found.swapped, found.averages = folder / "swapped.pt", folder / "averages.pt"
     state = checkpoints.load_checkpoint(found.model)
+    name = "decoder.embedding.tokens.weight"
+    others = {**state["model"], name: state["model"][name] + 1}
+    torch.save({**state, "model": others}, found.other_weights)
     del state["extra_state"][belonging.ENTRY]
     torch.save(state, found.older)
     state["cfg"]["task"].update(source_lang="tgt", target_lang="src")
     torch.save(state, found.swapped)
-    name, values = "decoder.embedding.tokens.weight", state["model"]
-    state["extra_state"]["ema"] = {**values, name: values[name] + 1}
+    state["extra_state"]["ema"] = others
     torch.save(state, found.averages)
     return found
 
@@ -79,7 +81,7 @@ REFUSED = {
     "translate, codes": ("translate {model} {raw} --data {data} --bpe-codes {other} --cpu", "--bpe-codes"),
     "export": ("export {model} {new} --data {permuted_bin}", "source dictionary"),
     "average": ("average {model} {permuted} --output {new}", "source dictionary"),
-    "average, one file": ("average {model} {older} {model} --output {new}", "same file"),
+    "average, one file": ("average {model} {older} {model} --output {new}", "is the same as"),
     "average, heads": ("average {model} {heads} --output {new}", "--encoder-attention-heads 4"),
     "average, older": ("average {older} {heads} --output {new}", "--encoder-attention-heads 4"),
     "generate, older languages": ("generate {data} --path {model}:{swapped} --cpu", "--source-lang tgt"),
@@ -142,7 +144,7 @@ def test_the_record_is_carried_on(run_command: RunCommand, place: SimpleNamespac
     assert recorded["encoder_attention_heads"] == 2
     assert recorded["bpe_codes"] != recorded["source_dictionary"] == recorded["target_dictionary"]
     for words, made in {
-        "average {model} {copy} --output {new}": "new",
+        "average {model} {other_weights} --output {new}": "new",
         "grow {model} {new} --layers 3": "new",
         "{train} 3 --save-dir {run} {data}": "run/checkpoint_last.pt",
     }.items():
