@@ -43,6 +43,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], 
     return record, printed.getvalue(), errors.getvalue()
 
 
+@pytest.mark.long
 def test_stock_is_added_and_a_row_that_cannot_be_built_is_left_out(measured: tuple[dict[str, Any], str, str]) -> None:
     record, printed, errors = measured
     assert list(record["rows"]) == ["stock 6 pre-norm", "mute 4"]
@@ -51,6 +52,7 @@ def test_stock_is_added_and_a_row_that_cannot_be_built_is_left_out(measured: tup
     assert "| mute 4 | stock 6 pre-norm |" in printed
 
 
+@pytest.mark.long
 def test_all_rows_do_the_same_work_in_every_case(measured: tuple[dict[str, Any], str, str]) -> None:
     meetings = measured[0]["meetings"]
     assert [tuple(meeting["case"].values()) for meeting in meetings] == [
@@ -63,6 +65,7 @@ def test_all_rows_do_the_same_work_in_every_case(measured: tuple[dict[str, Any],
     assert [meeting["rows"]["mute 4"]["amount"] for meeting in meetings[1:3]] == [[2, 2], [4, 4]]
 
 
+@pytest.mark.long
 def test_memory_of_each_process(measured: tuple[dict[str, Any], str, str]) -> None:
     record = measured[0]
     assert [(one["part"], one["row"]) for one in record["memory"]] == [

@@ -10,6 +10,7 @@ import step_profile
 from records import run_program
 
 
+@pytest.mark.long
 def test_operations_of_every_family(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["--size=tiny", "--rounds=1", "--train-tokens=100", f"--records={tmp_path}"]
     assert run_program("step_profile", step_profile.parse_options, step_profile.run, given) == 0

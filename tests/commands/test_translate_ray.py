@@ -181,6 +181,7 @@ def listening(processes: set[int]) -> set[str]:
 @needs_ray
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="processes are looked at in /proc")
+@pytest.mark.long
 def test_ray_of_this_machine_ends_with_the_command(model: str, tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("w1 w2 w3\n" * 3000, encoding="utf-8")

@@ -37,6 +37,7 @@ def back_translated(work: Work, tmp_path: Path, *arguments: object, status: int 
 
 
 @pytest.mark.parametrize("method", ["beam", "sampling"])
+@pytest.mark.long
 def test_from_text_to_a_training(reverse: tuple[Work, Path], tmp_path: Path, method: str) -> None:
     work, model = reverse
     texts, mixed = german(tmp_path), tmp_path / "mixed"

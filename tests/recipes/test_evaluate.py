@@ -96,6 +96,7 @@ def test_means_over_test_sets(grown: Work, printed: str) -> None:
         assert [metric, "1", f"{mean['mean']:.2f}", f"{mean['differences']['deep_blocks']:+.2f}", "deep_blocks"] in rows
 
 
+@pytest.mark.long
 def test_decoding_speed(grown: Work) -> None:
     """The system and its baseline, with the batch and the precision that are asked for."""
     printed = grown.run("evaluate", "sdt", "--speed", ROUNDS=3, BATCH_SENTENCES=5, PRECISION="bf16", GPUS=0).stdout

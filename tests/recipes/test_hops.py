@@ -86,6 +86,7 @@ def test_the_seed_decides(work: Work, new_work: Callable[..., Work]) -> None:
     assert pairs_of(other.folder, "train") != pairs_of(work.folder, "train")
 
 
+@pytest.mark.long
 def test_accuracy_by_steps(work: Work) -> None:
     work.train("depthwise_lstm", *small(16), "--depthwise-hidden-dim=16", "--max-update=4", "--save-interval-updates=2")
     printed = work.run("evaluate", "depthwise_lstm").stdout

@@ -48,6 +48,7 @@ def wait_for(appeared: Callable[[], bool], work: Work, what: str) -> None:
         time.sleep(0.001)
 
 
+@pytest.mark.long
 def test_killed_at_every_step(new_work: Callable[..., Work], large_mirror: str, uninterrupted: Path) -> None:
     """One preparation, killed with all its processes in each step, by the real interpreter and two processes."""
     work = new_work("multi30k", forked=False, MIRROR=large_mirror, JOBS="2")

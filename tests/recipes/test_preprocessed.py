@@ -21,7 +21,9 @@ pytestmark = pytest.mark.xdist_group("recipes")
 RECIPE, TEST = "wmt14_en_de", "newstest2014"
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["hyphens", "split-hyphens"])
+@pytest.fixture(
+    scope="module", params=[pytest.param(False, marks=pytest.mark.long), True], ids=["hyphens", "split-hyphens"]
+)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of preprocessed text, without and with split compounds."""
     return preprocessed_text.build(tmp_path_factory.mktemp("text") / "wmt16_en_de", split_hyphens=request.param)

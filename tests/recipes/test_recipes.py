@@ -41,7 +41,9 @@ RECIPES = {
 }
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize(
+    "recipe", [pytest.param(name, marks=() if name == "multi30k" else pytest.mark.long) for name in RECIPES]
+)
 def test_prepared_data(prepared: Prepared, recipe: str) -> None:
     """All pairs of all archives, each as one line, less what cleaning leaves out; test sets exactly as they came."""
     work, expected = prepared(recipe), RECIPES[recipe]
@@ -191,18 +193,23 @@ _UPDATES = ["--max-update=4", "--save-interval-updates=2"]
 _GROWTH = [*_TINY, "--growth-stages=1:1,2:1", "--encoder-block-size=1", "--max-update=0"]
 
 
+_SYSTEMS: list[tuple[str, str, list[str], str | None, str | None]] = [
+    ("wmt14_en_de", "mute_relative", [*_TINY, *_UPDATES], None, "28.2 (Table 2)"),
+    ("wmt14_en_de", "mute_sequential", [*_TINY, *_UPDATES], "mute_relative", "29.3 (Table 2)"),
+    ("wmt14_en_fr", "sdt_24l", [*_GROWTH, "--save-interval-updates=1"], None, "42.42 (Table 1)"),
+    ("wmt15_cs_en", "depthwise_lstm_base", [*_DEPTHWISE, *_UPDATES], None, "29.15 (Table 6)"),
+    ("wmt18_zh_en", "mute", [*_TINY, *_UPDATES], None, None),
+    ("nist_zh_en", "mute", [*_TINY, *_UPDATES], None, "38.48 (Table 1)"),
+    ("iwslt14_de_en", "sdt", _GROWTH, None, None),
+    ("tatoeba_de_en", "sdt", [*_GROWTH, "--save-interval-updates=1"], None, None),
+]
+#: Trained whenever the tests run, the others with the long ones.
+_ALWAYS = {("wmt14_en_de", "mute_sequential"), ("tatoeba_de_en", "sdt")}
+
+
 @pytest.mark.parametrize(
     ("recipe", "system", "options", "baseline", "published"),
-    [
-        ("wmt14_en_de", "mute_relative", [*_TINY, *_UPDATES], None, "28.2 (Table 2)"),
-        ("wmt14_en_de", "mute_sequential", [*_TINY, *_UPDATES], "mute_relative", "29.3 (Table 2)"),
-        ("wmt14_en_fr", "sdt_24l", [*_GROWTH, "--save-interval-updates=1"], None, "42.42 (Table 1)"),
-        ("wmt15_cs_en", "depthwise_lstm_base", [*_DEPTHWISE, *_UPDATES], None, "29.15 (Table 6)"),
-        ("wmt18_zh_en", "mute", [*_TINY, *_UPDATES], None, None),
-        ("nist_zh_en", "mute", [*_TINY, *_UPDATES], None, "38.48 (Table 1)"),
-        ("iwslt14_de_en", "sdt", _GROWTH, None, None),
-        ("tatoeba_de_en", "sdt", [*_GROWTH, "--save-interval-updates=1"], None, None),
-    ],
+    [pytest.param(*case, marks=() if case[:2] in _ALWAYS else pytest.mark.long) for case in _SYSTEMS],
 )
 def test_system(
     prepared: Prepared, recipe: str, system: str, options: list[str], baseline: str | None, published: str | None

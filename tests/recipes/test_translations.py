@@ -32,6 +32,7 @@ def trained(prepared: Callable[[str], Work]) -> Work:
     return work
 
 
+@pytest.mark.long
 def test_baseline_and_seeds_in_one_table(trained: Work) -> None:
     printed = trained.run("evaluate", "depthwise_lstm").stdout
     path = trained.folder / "systems" / f"depthwise_lstm.{TEST}.scores.json"
@@ -50,12 +51,14 @@ def test_baseline_and_seeds_in_one_table(trained: Work) -> None:
         assert row[3] == "±"
 
 
+@pytest.mark.long
 def test_the_log_can_be_reported(trained: Work) -> None:
     run = read_run(str(trained.folder / "systems" / "transformer"))
     assert run.updates > 0
     assert run.of("loss", validation=True)["values"]
 
 
+@pytest.mark.long
 def test_raw_text_without_options(trained: Work, forked_python: object) -> None:
     """The checkpoint knows its tokenizer and subwords; the translations are those that were scored."""
     folder = trained.folder / "systems" / "transformer"

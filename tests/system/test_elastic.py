@@ -172,6 +172,7 @@ def test_a_killed_process_comes_back_while_the_model_grows(
     assert_same_training(uninterrupted, tmp_path / "checkpoint_last.pt")
 
 
+@pytest.mark.long
 def test_other_numbers_of_processes_go_on_with_the_same_batches(
     forked_python: ForkedPython, copy_reverse_data: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:
@@ -187,6 +188,7 @@ def test_other_numbers_of_processes_go_on_with_the_same_batches(
     assert_same_training(uninterrupted, tmp_path / "checkpoint_last.pt")
 
 
+@pytest.mark.long
 def test_a_process_that_is_asked_to_end_lets_all_save(
     forked_python: ForkedPython, copy_reverse_data: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:

@@ -100,7 +100,9 @@ def test_what_is_read_is_the_weighted_sum_of_the_sources(form: str) -> None:
     )
 
 
-@pytest.mark.parametrize("form", ["average", "attention", *STREAMS])
+@pytest.mark.parametrize(
+    "form", ["average", "attention", *(pytest.param(form, marks=pytest.mark.long) for form in STREAMS)]
+)
 def test_gradients_are_those_of_small_steps(form: str) -> None:
     torch.manual_seed(8)
     connection, layers = connection_of(form), branches()
