@@ -189,7 +189,7 @@ STOPS = st.one_of(
 
 
 @pytest.mark.long
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     scheduler=st.sampled_from(sorted(SCHEDULERS)),
     optimizer=st.sampled_from(sorted(OPTIMIZERS)),
