@@ -287,3 +287,24 @@ def layers_to_keep(module: Any) -> None:
     """``--encoder-layers-to-keep`` is ``'list' object has no attribute 'split'``: its readers expect text."""
     for part in (module.EncDecBaseConfig, module.DecoderConfig):
         part.__dataclass_fields__["layers_to_keep"].type = str
+
+
+@patch("fairseq.optim.fp16_optimizer")
+def scales_of_bf16(module: Any) -> None:
+    """``--bf16`` with several ``--update-freq`` stops for want of ``--fp16-scale-window``, which it never reads.
+
+    With fp16 it is a mistake of the user's, and no reason for a traceback.
+    """
+    for optimizer in (module.FP16Optimizer, module.MemoryEfficientFP16Optimizer):
+
+        @replaces(optimizer, "__init__")
+        def __init__(original: Any, self: Any, cfg: Any, *args: Any, **options: Any) -> None:  # noqa: N807  # a method
+            if cfg.common.fp16_scale_window is None and len(cfg.optimization.update_freq) > 1:
+                if not cfg.common.bf16:
+                    raise UserError(
+                        "--fp16-scale-window is missing, which several --update-freq need; give a number of updates, "
+                        "such as 128"
+                    )
+                cfg = cfg.copy()
+                cfg.common.fp16_scale_window = 1  # of a scale that there is not
+            original(self, cfg, *args, **options)

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 import torch
+from fairseq.dataclass.configs import FairseqConfig
 from fairseq.logging import metrics
 from fairseq.models.distributed_fairseq_model import DistributedFairseqModel
+from fairseq.optim.fp16_optimizer import FP16Optimizer
 from growing_trainer import BATCHES, trainer_of
 from many_languages import make_data
 from omegaconf import OmegaConf
@@ -189,3 +191,13 @@ def test_training_seconds_are_logged_in_milliseconds() -> None:
             metrics.log_stop_time(name)
             logged[name].sum = 1.4321
         assert dict(logged.get_smoothed_values()) == {"train_wall": 1.432, "other": 1}
+
+
+def test_bf16_needs_no_scale_window() -> None:
+    cfg = OmegaConf.structured(FairseqConfig)
+    cfg.optimization.update_freq = [1, 3]
+    with pytest.raises(UserError, match="--fp16-scale-window"):
+        FP16Optimizer(cfg, [], None, [])
+    cfg.common.bf16 = True
+    assert FP16Optimizer(cfg, [], None, []).scaler is None
+    assert cfg.common.fp16_scale_window is None
