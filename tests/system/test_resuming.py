@@ -134,6 +134,18 @@ def test_another_optimizer_is_refused_and_the_remedy_helps(
     train(tmp_path, *options.split(), f"--reset{remedy}", "--max-update", 3)
 
 
+def test_another_rate_of_a_scheduler_that_goes_on_with_the_old_one(
+    train: Train, never_stopped: Callable[[str], Path], tmp_path: Path
+) -> None:
+    plateau = ["--lr-scheduler", "reduce_lr_on_plateau"]
+    shutil.copy(never_stopped("--max-update 2 --lr-scheduler reduce_lr_on_plateau"), tmp_path)
+    log = train(tmp_path, *plateau, "--lr", 0.25, "--max-update", 3, check=False)
+    assert re.search("--lr 0.25.*--reset-lr-scheduler", log.splitlines()[0]), log
+    train(tmp_path, *plateau, "--lr", 0.25, "--reset-lr-scheduler", "--max-update", 3)
+    state = checkpoints.load(tmp_path / "checkpoint_last.pt")
+    assert state["last_optimizer_state"]["param_groups"][0]["lr"] == 0.25
+
+
 def test_without_the_state_of_its_optimizer_no_training_goes_on(train: Train, tmp_path: Path) -> None:
     train(tmp_path, "--max-update", 2, "--no-save-optimizer-state")
     log = train(tmp_path, "--max-update", 3, check=False)
