@@ -146,6 +146,19 @@ def test_another_rate_of_a_scheduler_that_goes_on_with_the_old_one(
     assert state["last_optimizer_state"]["param_groups"][0]["lr"] == 0.25
 
 
+def test_epochs_that_begin_anew_elsewhere_have_a_best_of_their_own(train: Train, tmp_path: Path) -> None:
+    train(tmp_path / "first", "--max-update", 2)
+    path = tmp_path / "first" / "checkpoint_last.pt"
+    state = checkpoints.load(path)
+    state["extra_state"]["best"] = 0.0
+    checkpoints.save(state, path)
+    begun = ["--restore-file", path, "--max-update", 3]
+    train(tmp_path / "other", *begun)
+    train(tmp_path / "anew", *begun, "--reset-dataloader")
+    found = [(tmp_path / name / "checkpoint_best.pt").exists() for name in ("other", "anew")]
+    assert found == [False, True]
+
+
 def test_without_the_state_of_its_optimizer_no_training_goes_on(train: Train, tmp_path: Path) -> None:
     train(tmp_path, "--max-update", 2, "--no-save-optimizer-state")
     log = train(tmp_path, "--max-update", 3, check=False)
