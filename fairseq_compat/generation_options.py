@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fairseq_compat.errors import UserError
@@ -172,6 +172,36 @@ def require_used(generator: Any, options: Any) -> None:
             raise UserError(
                 f"--{name.replace('_', '-')} is for models that refine whole translations, such as those of "
                 "--task translation_lev; leave it out for this model"
+            )
+
+
+def require_end(generator: Any, symbol: str | None, dictionary: Any) -> None:
+    """Raise UserError unless translations end at ``--eos-token``, which most tasks do not hand to their generator."""
+    if symbol is not None and dictionary.indices.get(symbol) != generator.eos:
+        raise UserError(
+            f"--eos-token {symbol}: translations of this model end at {dictionary[generator.eos]}; leave it out"
+        )
+
+
+def require_dropout(models: Iterable[Any], chosen: Iterable[str]) -> None:
+    """Raise UserError where a name of ``--retain-dropout-modules`` is that of no module that drops.
+
+    fairseq's dropout is called after the class that it is in, and others by their place, such as decoder.layers.0.
+    """
+    known: set[str] = set()
+    for model in models:
+        for place, part in model.named_modules():
+            if hasattr(part, "module_name"):
+                known.add(str(part.module_name))
+            elif hasattr(part, "at_inference"):
+                names = place.split(".")
+                known.update(".".join(names[:end]) for end in range(1, len(names) + 1))
+    for name in chosen:
+        if name not in known:
+            shortest = sorted(known, key=lambda other: (other.count("."), other))[:6]
+            raise UserError(
+                f"--retain-dropout-modules {name}: no model has a dropout of that name; give such as "
+                f"{', '.join(shortest)}"
             )
 
 

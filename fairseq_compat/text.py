@@ -39,11 +39,13 @@ class TextFile:
     """A text file that is open for reading, in place of the one that ``open`` returns; ``path`` ``-`` is stdin.
 
     ``start`` and ``end`` are places in bytes, of a part that begins with a line. Lines that begin and end in it are
-    read; an ``end`` of 0 or less is that of the file.
+    read; an ``end`` of 0 or less is that of the file. Without ``marked`` the first line has no byte order mark, but
+    may begin with that character.
     """
 
-    def __init__(self, path: str, start: int = 0, end: int = 0) -> None:
+    def __init__(self, path: str, start: int = 0, end: int = 0, *, marked: bool = True) -> None:
         self.name = path
+        self._marked = marked
         self._file = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115  # closed by close()
         self._lines = self._read_lines(start, end)
 
@@ -60,7 +62,7 @@ class TextFile:
     def _decoded(self, line: bytes, number: int, start: int) -> str:
         """Return a line, the ``number``-th from ``start``; it ends in a line feed alone."""
         try:
-            text = line.decode("utf-8-sig" if start == 0 and number == 1 else "utf-8")
+            text = line.decode("utf-8-sig" if self._marked and start == 0 and number == 1 else "utf-8")
         except UnicodeDecodeError:
             # Only an error needs to know how many lines are before this part.
             before = number_of_lines(self.name, start) if start else 0

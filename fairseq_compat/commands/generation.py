@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 
 from fairseq_compat import belonging
 from fairseq_compat.errors import UserError
-from fairseq_compat.generation_options import require_used
+from fairseq_compat.generation_options import require_dropout, require_end, require_used
 from fairseq_compat.literals import dictionary
 from fairseq_compat.unknown_words import UnknownWords
 
@@ -88,6 +88,8 @@ def load(cfg: Any, subset: str | None = None) -> Loaded:
         utils.set_torch_seed(cfg.common.seed)
     overrides = dictionary("--model-overrides", cfg.common_eval.model_overrides)
     task = tasks.setup_task(cfg.task)
+    if overrides:
+        _require_recorded(overrides, cfg)
     models, saved_cfg = checkpoint_utils.load_model_ensemble(
         utils.split_paths(cfg.common_eval.path),
         arg_overrides=overrides,
@@ -96,11 +98,6 @@ def load(cfg: Any, subset: str | None = None) -> Loaded:
         strict=(cfg.checkpoint.checkpoint_shard_count == 1),
         num_shards=cfg.checkpoint.checkpoint_shard_count,
     )
-    for name in overrides:
-        if not _has(saved_cfg, name):
-            raise UserError(
-                f"--model-overrides {name!r} is no option that {cfg.common_eval.path} records; check the name"
-            )
     if subset is not None:
         task.load_dataset(subset, task_cfg=saved_cfg.task)
     if len({hasattr(model, "encoder") for model in models}) > 1:
@@ -125,6 +122,9 @@ def load(cfg: Any, subset: str | None = None) -> Loaded:
     searched_with = {"lm_model": language_model, "lm_weight": cfg.generation.lm_weight}
     generator = task.build_generator(models, generation, extra_gen_cls_kwargs=searched_with)
     require_used(generator, cfg.generation)
+    require_end(generator, cfg.generation.eos_token, task.target_dictionary)
+    if cfg.generation.retain_dropout_modules is not None:
+        require_dropout(models, cfg.generation.retain_dropout_modules)
 
     tokenizer, bpe = task.build_tokenizer(cfg.tokenizer), task.build_bpe(cfg.bpe)
     coders = [coder for coder in (tokenizer, bpe) if coder is not None]
@@ -162,6 +162,24 @@ def _language_model(path: str, overrides: dict[str, Any], task: Any) -> Any:
             "--only-source --srcdict with their dictionary, such as dict.de.txt"
         )
     return model
+
+
+def _require_recorded(overrides: Iterable[str], cfg: Any) -> None:
+    """Raise UserError unless the first checkpoint records each option of ``--model-overrides``.
+
+    It is read without them, since fairseq writes any name into the options of a model.
+    """
+    from fairseq import checkpoint_utils, utils
+
+    path = utils.split_paths(cfg.common_eval.path)[0]
+    saved = cfg.checkpoint
+    file = checkpoint_utils.get_maybe_sharded_checkpoint_filename(
+        path, saved.checkpoint_suffix, 0, saved.checkpoint_shard_count
+    )
+    recorded = checkpoint_utils.load_checkpoint_to_cpu(file)["cfg"]
+    for name in overrides:
+        if not _has(recorded, name):
+            raise UserError(f"--model-overrides {name!r} is no option that {path} records; check the name")
 
 
 def _has(options: Any, name: str) -> bool:

@@ -30,13 +30,14 @@ def named_dictionaries(original: Any, self: Any, f: Any) -> None:
     """What is wrong in a dictionary is said without the name of the file, and lines end at carriage returns.
 
     A dictionary that is a pipe is waited for without an end, and a device fills the memory. Here the file is read as
-    all texts are, and an error names it, its line and what is there.
+    all texts are, but for a byte order mark, which begins the first symbol; an error names it, its line and what is
+    there.
     """
     from fairseq.file_io import PathManager
 
     if isinstance(f, str):
         require_file(f)
-        with TextFile(PathManager.get_local_path(f)) as file:
+        with TextFile(PathManager.get_local_path(f), marked=False) as file:
             self.add_from_file(file)
         return
     path = getattr(f, "name", "the dictionary")

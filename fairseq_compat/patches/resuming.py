@@ -84,6 +84,20 @@ def end_of_the_last_epoch(original: Any, cfg: Any, trainer: Any, **options: Any)
 
 
 @patch("fairseq.checkpoint_utils", function="load_checkpoint")
+def rate_of_a_new_plateau(original: Any, cfg: Any, trainer: Any, **options: Any) -> Any:
+    """``--reset-lr-scheduler`` with ``reduce_lr_on_plateau`` goes on with the checkpoint's rate, whatever ``--lr`` is.
+
+    The rate comes back with the optimizer, and this scheduler sets none after its warm-up. Here it begins with its own.
+    """
+    extra_state, epoch_itr = original(cfg, trainer, **options)
+    scheduler = trainer.lr_scheduler
+    begins = extra_state is not None and cfg.reset_lr_scheduler and not cfg.reset_optimizer
+    if begins and type(scheduler).__name__ == "ReduceLROnPlateauLRSchedule" and scheduler.warmup_end:
+        trainer.optimizer.set_lr(scheduler.cfg.lr[0])
+    return extra_state, epoch_itr
+
+
+@patch("fairseq.checkpoint_utils", function="load_checkpoint")
 def dictionary_of_overrides(original: Any, cfg: Any, trainer: Any, **options: Any) -> Any:
     """A mistake in ``--optimizer-overrides`` is an error without the name of the option."""
     dictionary("--optimizer-overrides", cfg.optimizer_overrides)
@@ -217,10 +231,19 @@ def _choices(state: Any, trainer: Any) -> list[tuple[str, str, str]]:
     compare("criterion", "--reset-optimizer", lambda trained, asked: last.get("criterion_name", criterion) == criterion)
     compare("optimizer", "--reset-optimizer", same_optimizer)
     compare("lr_scheduler", "--reset-lr-scheduler", same_scheduler)
+    if belonging.settings_in("lr_scheduler", trainer.cfg).get("lr_scheduler") == "reduce_lr_on_plateau":
+        # Its rate goes on with what the optimizer has; --lr is where it began.
+        begun = checkpoints.options_in(state, "optimization").get("lr")
+        if begun is not None:
+            choices.append((_rate(begun), _rate(trainer.cfg.optimization.lr), "--reset-lr-scheduler"))
     recorded = checkpoints.options_in(state, "common")
     if recorded:
         choices.append((_precision(recorded), _precision(trainer.cfg.common), "--reset-optimizer"))
     return choices
+
+
+def _rate(rates: Any) -> str:
+    return f"--lr {','.join(str(float(rate)) for rate in rates)}"
 
 
 def _precision(common: Mapping[str, Any]) -> str:

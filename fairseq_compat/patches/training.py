@@ -102,7 +102,8 @@ def patience(module: Any) -> None:
 
     fairseq counts them in attributes of ``should_stop_early``, which end with the process. Here a checkpoint has them
     in its ``extra_state``; as with the best score, not after ``--reset-meters`` or ``--reset-optimizer``. And with
-    another ``--best-checkpoint-metric`` neither counts: BLEU is not compared with a loss.
+    another ``--best-checkpoint-metric`` neither counts: BLEU is not compared with a loss. Nor where a run begins its
+    epochs anew (``--reset-dataloader``) from another folder's model, whose best score it may never reach.
     """
 
     @replaces(module.Trainer, "state_dict")
@@ -126,6 +127,11 @@ def patience(module: Any) -> None:
             for entry in ("best", "patience", "val_loss"):
                 extra_state.pop(entry, None)
             extra_state[SCORE_OF_EPOCH] = None
+        saved_in = self.cfg.checkpoint
+        is_own = Path(filename).resolve().parent == Path(saved_in.save_dir).resolve()
+        if extra_state is not None and saved_in.reset_dataloader and not is_own:
+            extra_state.pop("best", None)
+            extra_state.pop("patience", None)
         saved = (extra_state or {}).get("patience")
         if saved and not (reset_optimizer or reset_meters):
             _counts().update(saved)

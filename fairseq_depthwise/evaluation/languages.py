@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -48,9 +49,16 @@ def files_by_language(folder: str, endings: Sequence[str]) -> dict[str, str]:
 
 
 def read_score(path: str) -> LanguageScore:
-    """Read the output of ``fairseq-depthwise score --json``."""
+    """Read the output of ``fairseq-depthwise score --json``.
+
+    Raises:
+        UserError: the score is no finite number.
+    """
     document = json.loads(Path(path).read_text(encoding="utf-8"))
-    return LanguageScore(float(document["score"]), str(document["metric"]), str(document["signature"]))
+    score = float(document["score"])
+    if not math.isfinite(score):
+        raise UserError(f"{path} has the score {score}, which is no finite number; score that language again")
+    return LanguageScore(score, str(document["metric"]), str(document["signature"]))
 
 
 def require_comparable(systems: Sequence[tuple[str, Mapping[str, LanguageScore]]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 from collections.abc import Callable
@@ -144,3 +145,10 @@ def test_translations_are_scored(printed: Callable[..., str], document: Callable
     assert base["scores"] == {"de": SCORES["base1"], "fr": SCORES["base1"]}
     assert deep["scores"] == {"de": SCORES["deep2"], "fr": SCORES["deep1"]}
     assert (deep["win_ratio"], deep["bleu94"]) == (100, None)
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf])
+def test_a_score_that_is_no_number(score: float, refusal: Callable[..., str]) -> None:
+    score_files("base", de=1.0)
+    score_files("deep", de=score)
+    assert "deep/de.json" in refusal("compare", "--languages", "base", "deep")

@@ -134,6 +134,31 @@ def test_another_optimizer_is_refused_and_the_remedy_helps(
     train(tmp_path, *options.split(), f"--reset{remedy}", "--max-update", 3)
 
 
+def test_another_rate_of_a_scheduler_that_goes_on_with_the_old_one(
+    train: Train, never_stopped: Callable[[str], Path], tmp_path: Path
+) -> None:
+    plateau = ["--lr-scheduler", "reduce_lr_on_plateau"]
+    shutil.copy(never_stopped("--max-update 2 --lr-scheduler reduce_lr_on_plateau"), tmp_path)
+    log = train(tmp_path, *plateau, "--lr", 0.25, "--max-update", 3, check=False)
+    assert re.search("--lr 0.25.*--reset-lr-scheduler", log.splitlines()[0]), log
+    train(tmp_path, *plateau, "--lr", 0.25, "--reset-lr-scheduler", "--max-update", 3)
+    state = checkpoints.load(tmp_path / "checkpoint_last.pt")
+    assert state["last_optimizer_state"]["param_groups"][0]["lr"] == 0.25
+
+
+def test_epochs_that_begin_anew_elsewhere_have_a_best_of_their_own(train: Train, tmp_path: Path) -> None:
+    train(tmp_path / "first", "--max-update", 2)
+    path = tmp_path / "first" / "checkpoint_last.pt"
+    state = checkpoints.load(path)
+    state["extra_state"]["best"] = 0.0
+    checkpoints.save(state, path)
+    begun = ["--restore-file", path, "--max-update", 3]
+    train(tmp_path / "other", *begun)
+    train(tmp_path / "anew", *begun, "--reset-dataloader")
+    found = [(tmp_path / name / "checkpoint_best.pt").exists() for name in ("other", "anew")]
+    assert found == [False, True]
+
+
 def test_without_the_state_of_its_optimizer_no_training_goes_on(train: Train, tmp_path: Path) -> None:
     train(tmp_path, "--max-update", 2, "--no-save-optimizer-state")
     log = train(tmp_path, "--max-update", 3, check=False)

@@ -50,6 +50,14 @@ def test_what_is_no_dictionary(content: bytes, named: str, tmp_path: Path) -> No
         Dictionary.load(str(path))
 
 
+def test_a_first_symbol_may_begin_like_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "dict.txt"
+    dictionary = Dictionary()
+    dictionary.add_symbol("\ufeffa")
+    dictionary.save(str(path))
+    assert Dictionary.load(str(path)).symbols == dictionary.symbols
+
+
 # Subwords.
 
 

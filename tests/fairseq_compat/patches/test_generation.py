@@ -16,14 +16,17 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.iterative_refinement_generator import IterativeRefinementGenerator
+from fairseq.modules import FairseqDropout
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.token_generation_constraints import pack_constraints
 from omegaconf import OmegaConf
+from torch import nn
 
 from fairseq_compat import UserError
-from fairseq_compat.generation_options import generation_arguments, require_generation, require_used
+from fairseq_compat.generation_options import generation_arguments, require_dropout, require_generation, require_used
 from fairseq_compat.patches import constraints as patches_of_constraints
 from fairseq_compat.unknown_words import UnknownWords, read_table
+from fairseq_depthwise.modules.dropout import Dropout
 
 # Options.
 
@@ -67,6 +70,17 @@ def test_options_of_refinement_are_for_models_that_refine() -> None:
     require_used(IterativeRefinementGenerator(Dictionary()), options)
     with pytest.raises(UserError, match="--retain-iter-history"):
         require_used(object(), options)
+
+
+def test_dropout_is_retained_in_modules_that_there_are() -> None:
+    model = nn.Module()
+    model.decoder = nn.Module()
+    model.decoder.stock = FairseqDropout(0.1, module_name="TransformerDecoder")
+    model.decoder.own = Dropout(0.1)
+    require_dropout([model], ["TransformerDecoder", "decoder", "decoder.own"])
+    for name in ("Decoder", "decoder.stock", "own"):
+        with pytest.raises(UserError, match=name):
+            require_dropout([model], [name])
 
 
 # Searches.
