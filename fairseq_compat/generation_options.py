@@ -20,6 +20,11 @@ _RANGES: dict[str, tuple[float, float]] = {
     "no_repeat_ngram_size": (0, math.inf),
     "iter_decode_max_iter": (0, math.inf),
     "iter_decode_with_beam": (1, 10_000),
+    "lenpen": (-1000, 1000),
+    "unkpen": (-1e6, 1e6),
+    "diversity_rate": (-1000, 1000),
+    "diverse_beam_strength": (-1000, 1000),
+    "lm_weight": (-1000, 1000),
 }
 
 #: Options that act only together with another: name -> the other.
@@ -35,7 +40,7 @@ _SEARCHES = ("sampling", "diverse_beam_groups", "match_source_len", "diversity_r
 
 #: Options of a search that has no part in ``--score-reference``, which searches for nothing.
 _OF_SEARCH = (
-    "nbest", "max_len_a", "max_len_b", "min_len", "match_source_len", "unnormalized", "lenpen", "unkpen",
+    "nbest", "max_len_a", "max_len_b", "min_len", "match_source_len", "unnormalized", "lenpen",
     "prefix_size", "no_repeat_ngram_size", "sampling", "temperature", "diverse_beam_groups", "diversity_rate",
     "constraints", "lm_path", "replace_unk",
 )  # fmt: skip

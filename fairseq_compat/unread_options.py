@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
+from itertools import pairwise
 
 from fairseq_compat.errors import UserError
 
@@ -66,11 +67,14 @@ _UNREAD: dict[str, tuple[str, ...]] = {
     "preprocess": ("--criterion", "--optimizer", "--lr-scheduler", "--tokenizer", "--bpe", "--scoring"),
     "generate": ("--criterion", *_OF_TRAINING, "--load-alignments", "--upsample-primary", *_EVAL_BLEU),
     "interactive": ("--criterion", *_OF_TRAINING, "--scoring", "--load-alignments", "--upsample-primary", *_EVAL_BLEU),
-    "validate": (
-        "--criterion", *_OF_TRAINING, "--tokenizer", "--bpe", "--scoring", "--load-alignments", "--upsample-primary",
+    "validate": (  # --criterion brings its own options
+        *_OF_TRAINING, "--tokenizer", "--bpe", "--scoring", "--load-alignments", "--upsample-primary",
     ),
-    "eval-lm": ("--criterion", *_OF_TRAINING, "--tokenizer", "--bpe", "--scoring"),
+    "eval-lm": (*_OF_TRAINING, "--tokenizer", "--bpe", "--scoring"),
 }  # fmt: skip
+
+#: Command -> options that do nothing there and are taken, since fairseq's own pages give them.
+_ON_PAGES = {"generate": ("--train-subset", "--distributed-no-spawn")}
 
 #: Options that do nothing in any command, and why.
 _RETIRED = {
@@ -90,7 +94,6 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "--aim-run-hash": ("--aim-repo",),
     "--distributed-rank": ("--distributed-world-size", "--distributed-init-method", "--distributed-port"),
     "--sampling-temperature": ("--sampling-method",),
-    "--lr-shrink": ("--force-anneal", "--lr-scheduler"),
     "--fp16-no-flatten-grads": _FP16,
     "--fp16-init-scale": _FP16,
     "--fp16-scale-window": _FP16,
@@ -145,8 +148,11 @@ _PACKAGES: dict[str, tuple[str, ...]] = {
 
 def require_effects(command: str, words: Iterable[str]) -> None:
     """Raise UserError where an option in the words of a command line has no effect on the command, such as train."""
+    words = list(words)
     given = given_options(words)
     unread = unread_options(command)
+    if ("--distributed-world-size", "1") in pairwise(words):  # which is so
+        unread.discard("--distributed-world-size")
     for option in given:
         if option in unread:
             raise UserError(f"{option} has no effect on fairseq-{command}; leave it out")
@@ -174,7 +180,7 @@ def unread_options(command: str) -> set[str]:
         for field in dataclasses.fields(getattr(configs, name)):
             if field.name not in read and not field.name.startswith("_"):
                 unread.update(_names(field.name, field.metadata))
-    return unread
+    return unread.difference(_ON_PAGES.get(command, ()))
 
 
 def _names(name: str, metadata: Mapping[str, str]) -> Sequence[str]:

@@ -177,8 +177,12 @@ def _require_recorded(overrides: Iterable[str], cfg: Any) -> None:
         path, saved.checkpoint_suffix, 0, saved.checkpoint_shard_count
     )
     recorded = checkpoint_utils.load_checkpoint_to_cpu(file)["cfg"]
+    model = recorded["model"]
+    architecture = getattr(model, "_name", None) or getattr(model, "arch", None)
+    # Those that are newer than the checkpoint, too.
+    declared = getattr(belonging.options_class(architecture), "__dataclass_fields__", {})
     for name in overrides:
-        if not _has(recorded, name):
+        if name not in declared and not _has(recorded, name):
             raise UserError(f"--model-overrides {name!r} is no option that {path} records; check the name")
 
 
