@@ -127,7 +127,7 @@ def parameters_of_xlm(original: Any, state_dict: dict[str, Any], pretrained_xlm_
     A trained translation model reads XLM's file again wherever it is used, and cannot be used without it.
     """
     path = pretrained_xlm_checkpoint
-    if path is None:  # of a trained model, which has what became of them
+    if path is None:  # a trained model has these parameters already
         return state_dict
     for name, value in checkpoints.load_checkpoint(path)["model"].items():
         for part in filter(name.__contains__, _OF_TRANSFORMERS):

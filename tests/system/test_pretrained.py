@@ -158,7 +158,7 @@ def test_a_translation_model_begins_with_xlm(
     training += ["--encoder-learned-pos", "--decoder-learned-pos", "--max-source-positions", 32]
     training += ["--max-target-positions", 32]
     run_command(*training, "--max-update", 1)
-    path.unlink()  # what became of it is in the checkpoint
+    path.unlink()  # its values are in the checkpoint
     run_command(*training, "--max-update", 2)
     generate = ["fairseq-generate", pairs, "--task", "translation_from_pretrained_xlm", "--max-len-b", 4, "--cpu"]
     result = run_command(*generate, "--path", tmp_path / "run" / "checkpoint_last.pt")
