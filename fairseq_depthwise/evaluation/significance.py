@@ -57,24 +57,27 @@ def paired_test(
     Accuracy has the exact sign test instead, two-sided: many of its draws are as far apart as the systems are, and
     sacreBLEU counts only those that are further apart.
     """
-    if metric.name == "accuracy":
-        return sign_test(*(_right_answers(sentences, references) for sentences in (base, system)))
+    if metric.scores_answers:
+        return sign_test(_right_answers(base, references), _right_answers(system, references))
+    os.environ["SACREBLEU_SEED"] = str(seed)  # where sacreBLEU reads it
     systems: list[tuple[str, Sequence[str]]] = [("base", metric.prepare(base)), ("system", metric.prepare(system))]
     prepared = [metric.prepare(reference) for reference in references]
-    os.environ["SACREBLEU_SEED"] = str(seed)  # where sacreBLEU reads it
-    results: Any = PairedTest(systems, {"metric": metric.scorer}, prepared, TESTS[test], samples)()[1]
-    # Results also has the systems' names; the other list, under the metric's full name, is of base and system.
-    ((of_base, of_system),) = (values for name, values in results.items() if name != "System")
+    columns: Any = PairedTest(systems, {"metric": metric.scorer}, prepared, TESTS[test], samples)()[1]
+
+    # One column has the systems' names, the other, called as the metric, the results of base and system.
+    (name,) = columns.keys() - {"System"}
+    of_base, of_system = columns[name]
     # Every difference is at least zero. sacreBLEU counts those above, of which equal systems have none.
     return 1.0 if of_base.score == of_system.score else float(of_system.p_value)
 
 
 def _right_answers(sentences: Sequence[str], references: Sequence[Sequence[str]]) -> list[bool]:
     """Return which sentences are equal to one of their references, as :class:`Accuracy` counts them."""
-    return [
-        sentence.strip() in {answer.strip() for answer in answers}
-        for sentence, *answers in zip(sentences, *references, strict=True)
-    ]
+    right = []
+    for sentence, *answers in zip(sentences, *references, strict=True):
+        stripped = {answer.strip() for answer in answers}
+        right.append(sentence.strip() in stripped)
+    return right
 
 
 def sign_test(base: Sequence[bool], system: Sequence[bool]) -> float:
@@ -88,22 +91,25 @@ def sign_test(base: Sequence[bool], system: Sequence[bool]) -> float:
 
 def count_sentences(metric: TranslationMetric, hypotheses: Sequence[str], reference: Sequence[str]) -> np.ndarray:
     """Return an array of sentences x :data:`COLUMNS` for a BLEU of one reference."""
-    scores = [
-        metric.scorer.corpus_score(metric.prepare([hypothesis]), [metric.prepare([line])])
-        for hypothesis, line in zip(hypotheses, reference, strict=True)
-    ]
-    return np.array([[score.sys_len, score.ref_len, *score.counts] for score in scores], dtype=np.uint16)
+    bleu: Any = metric.scorer
+    rows = []
+    for hypothesis, line in zip(hypotheses, reference, strict=True):
+        score = bleu.corpus_score(metric.prepare([hypothesis]), [metric.prepare([line])])
+        rows.append([score.sys_len, score.ref_len, *score.counts])
+    return np.array(rows, dtype=np.uint16)
 
 
 def corpus_bleu(metric: TranslationMetric, counts: np.ndarray) -> float:
     """Return the BLEU of the sentences in an array of :func:`count_sentences`."""
     bleu: Any = metric.scorer
+    hypothesis_length, reference_length, *matches = counts.sum(axis=0, dtype=np.int64).tolist()
+    # A sentence of n words has n - k n-grams of k + 1 words.
     lengths = counts[:, :1].astype(np.int64)
-    totals = np.maximum(lengths - np.arange(4), 0).sum(axis=0)
-    sums = counts.sum(axis=0, dtype=np.int64)
-    return bleu.compute_bleu(
-        sums[2:].tolist(), totals.tolist(), int(sums[0]), int(sums[1]), bleu.smooth_method, bleu.smooth_value
-    ).score
+    totals = np.maximum(lengths - np.arange(4), 0).sum(axis=0).tolist()
+    score = bleu.compute_bleu(
+        matches, totals, hypothesis_length, reference_length, bleu.smooth_method, bleu.smooth_value
+    )
+    return float(score.score)
 
 
 def bootstrap_interval(
@@ -114,21 +120,28 @@ def bootstrap_interval(
     Args:
         systems, bases: an array of :func:`count_sentences` for each seed, of one test set.
     """
-    generator, means = np.random.default_rng(12345), []
+    generator = np.random.default_rng(12345)
+    means = []
     for _ in range(samples):
         rows = generator.choice(len(systems[0]), len(systems[0]))
         seeds = generator.choice(len(systems), len(systems))
-        pairs = [(systems[seed][rows], bases[seed][rows]) for seed in seeds]
-        means.append(np.mean([corpus_bleu(metric, system) - corpus_bleu(metric, base) for system, base in pairs]))
+        differences = []
+        for seed in seeds:
+            score = corpus_bleu(metric, systems[seed][rows])
+            differences.append(score - corpus_bleu(metric, bases[seed][rows]))
+        means.append(np.mean(differences))
     low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)
 
 
-def holm(ps: Sequence[float]) -> list[float]:
+def holm(p_values: Sequence[float]) -> list[float]:
     """Return p values corrected for their number (Holm, 1979), so that a level holds for all of them together."""
-    corrected, largest = [0.0] * len(ps), 0.0
-    for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
-        largest = max(largest, min(1.0, (len(ps) - rank) * ps[place]))
+    corrected = [0.0] * len(p_values)
+    largest = 0.0
+    ascending = sorted(range(len(p_values)), key=p_values.__getitem__)
+    for rank, place in enumerate(ascending):
+        scaled = (len(p_values) - rank) * p_values[place]
+        largest = max(largest, min(1.0, scaled))
         corrected[place] = largest
     return corrected
 
