@@ -27,14 +27,14 @@ VOCABULARY = 35_627
 
 
 class Interval(NamedTuple):
-    """Sizes of the vocabulary for which all counts of a language pair round to the printed ones, and our choice.
+    """Sizes of the vocabulary for which all counts of a language pair round to the printed ones, and the one in use.
 
     The printed counts are those of the models without relative positions and with them.
     """
 
     lowest: int
     highest: int
-    chosen: int
+    ours: int
 
 
 #: Paper -> language pair -> vocabulary: of shallow-to-deep models joint and tied as well, of multi-unit models supposed
@@ -80,13 +80,33 @@ class PublishedRow(NamedTuple):
 
 
 def _row(
-    paper: str, prefix: str, table: int, row: str, preset: str, published: str, reading: str = "", ok: bool = True,
-    **others: Any,
-) -> PublishedRow:  # fmt: skip
+    paper: str,
+    prefix: str,
+    table: int,
+    row: str,
+    preset: str,
+    published: str,
+    reading: str = "",
+    consistent: bool = True,
+    **optional: Any,
+) -> PublishedRow:
     """Return a row with the vocabulary of its language pair, where its name begins with one."""
-    words = next((one.chosen for pair, one in VOCABULARIES[paper].items() if row.startswith(pair)), VOCABULARY)
-    arch, bias = f"{prefix}_transformer{preset}", paper != SHALLOW_TO_DEEP
-    return PublishedRow(paper, table, row, arch, published, reading, ok, words, bias, **others)
+    vocabulary = VOCABULARY
+    for pair, interval in VOCABULARIES[paper].items():
+        if row.startswith(pair):
+            vocabulary = interval.ours
+    return PublishedRow(
+        paper,
+        table,
+        row,
+        f"{prefix}_transformer{preset}",
+        published,
+        reading,
+        consistent,
+        vocabulary,
+        classifier_bias=paper != SHALLOW_TO_DEEP,
+        **optional,
+    )
 
 
 _depthwise = partial(_row, DEPTHWISE, "depthwise_lstm")
@@ -95,9 +115,18 @@ _multi_unit = partial(_row, MULTI_UNIT, "mute", embeddings=DECODER_TIED)
 
 
 def _vanilla(table: int, row: str, layers: int, published: str) -> PublishedRow:
-    depth = f"--encoder-layers {layers} --decoder-layers {layers}"
-    others: dict[str, Any] = {"reading": _FEWER_BIASES, "options": depth, "uncounted": _BIASES}
-    return _row(DEPTHWISE, "sdt", table, row, "_wmt_en_de_pre_norm", published, **others)
+    """Return a row of the depth-wise paper's pre-norm Transformer, which has fewer biases than ours."""
+    return _row(
+        DEPTHWISE,
+        "sdt",
+        table,
+        row,
+        "_wmt_en_de_pre_norm",
+        published,
+        reading=_FEWER_BIASES,
+        options=f"--encoder-layers {layers} --decoder-layers {layers}",
+        uncounted=_BIASES,
+    )
 
 
 _FEWER_BIASES = (
@@ -123,10 +152,11 @@ ROWS = (
     _depthwise(5, "all", "_wmt_en_de_share_all", "44.00", _SET_FOR_BOTH),
     _depthwise(5, "gate", "_wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
     _depthwise(5, "none", "_wmt_en_de_share_none", "87.59"),
-    *(
-        _vanilla(6, f"Transformer, {layers} layers", layers, published)
-        for layers, published in ((3, "40.33"), (6, "62.37"), (12, "106.47"), (18, "150.57"), (24, "194.66"))
-    ),
+    _vanilla(6, "Transformer, 3 layers", 3, "40.33"),
+    _vanilla(6, "Transformer, 6 layers", 6, "62.37"),
+    _vanilla(6, "Transformer, 12 layers", 12, "106.47"),
+    _vanilla(6, "Transformer, 18 layers", 18, "150.57"),
+    _vanilla(6, "Transformer, 24 layers", 24, "194.66"),
     _depthwise(6, "3 layers", "_wmt_en_de_3l", "46.63"),
     _depthwise(6, "6 layers", "_wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
     _depthwise(6, "12 layers", "_wmt_en_de_12l", "122.23"),
@@ -178,12 +208,16 @@ class CountedRow(NamedTuple):
 def count(row: PublishedRow) -> CountedRow:
     """Build the row's model without memory and count its parameters."""
     words = f"{row.embeddings} 1 {row.options}".replace("--", "").replace("-", "_").split()
-    options = SimpleNamespace(**{name: int(value) for name, value in zip(words[::2], words[1::2], strict=True)})
+    names, numbers = words[::2], words[1::2]
+    options = SimpleNamespace(**dict(zip(names, map(int, numbers), strict=True)))
     ARCH_CONFIG_REGISTRY[row.arch](options)
     model = build_without_memory(ARCH_MODEL_REGISTRY[row.arch], vars(options), row.vocabulary, row.vocabulary)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
-    parameters = sum(sizes.values())
-    digits = len(row.published.partition(".")[2])
+
     counted = sum(size for name, size in sizes.items() if not name.endswith(row.uncounted))
-    compared = f"{(counted + row.classifier_bias * row.vocabulary) / 1e6:.{digits}f}"
-    return CountedRow(row, parameters, compared, f"{float(compared) - float(row.published):+.{digits}f}")
+    if row.classifier_bias:
+        counted += row.vocabulary
+    digits = len(row.published.partition(".")[2])
+    compared = f"{counted / 1e6:.{digits}f}"
+    difference = f"{float(compared) - float(row.published):+.{digits}f}"
+    return CountedRow(row, sum(sizes.values()), compared, difference)
