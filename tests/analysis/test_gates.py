@@ -36,19 +36,21 @@ def test_golden_numbers() -> None:
     forget_gate = torch.full((2, 2, 2), 0.25)
     output_gate = torch.tensor([[[nan, nan], [0.95, 0.95]], [[0.95, 0.95], [0.2, 0.2]]])
     cell = torch.tensor([[[nan, nan], [3.0, 4.0]], [[0.0, 2.0], [8.0, 0.0]]])
-    sums = CellSums(3, "a")
+    sums = CellSums(3, "a", DepthwiseLSTMCell.gate_names)
     sums.add((input_gate, forget_gate, output_gate), DepthwiseState(output=cell / 2, cell=cell), padding)
     found = sums.value()
     assert (found.layer, found.cell) == (3, "a")
-    assert (found.input_gate.mean, found.input_gate.deviation) == pytest.approx((0.5, 0.45 * math.sqrt(2 / 3)))
-    assert (found.input_gate.shut, found.input_gate.open) == (1 / 3, 1 / 3)
-    assert (found.forget_gate.mean, found.forget_gate.deviation) == (0.25, 0)
-    assert (found.forget_gate.shut, found.forget_gate.open) == (0, 0)
-    assert (found.output_gate.mean, found.output_gate.deviation) == pytest.approx((0.7, 0.75 * math.sqrt(2) / 3))
-    assert (found.output_gate.shut, found.output_gate.open) == (0, 2 / 3)
+    first, forget, last = found.gates.values()
+    assert (first.mean, first.deviation) == pytest.approx((0.5, 0.45 * math.sqrt(2 / 3)))
+    assert (first.shut, first.open) == (1 / 3, 1 / 3)
+    assert (forget.mean, forget.deviation, forget.shut, forget.open) == (0.25, 0, 0, 0)
+    assert (last.mean, last.deviation) == pytest.approx((0.7, 0.75 * math.sqrt(2) / 3))
+    assert (last.shut, last.open) == (0, 2 / 3)
     # Norms 5, 2 and 8: mean 5, squares 0 + 9 + 9.
-    assert found.cell_norm == MeanDeviation(5.0, math.sqrt(6))
-    assert found.output_norm == MeanDeviation(2.5, math.sqrt(6) / 2)
+    assert found.norms == {
+        "cell_norm": MeanDeviation(5.0, math.sqrt(6)),
+        "output_norm": MeanDeviation(2.5, math.sqrt(6) / 2),
+    }
 
 
 @pytest.mark.parametrize("sizes", [(1,) * 60, (60,), (7, 0, 3, 49, 1)])
@@ -105,10 +107,9 @@ def read_cells(loaded: LoadedModel) -> list[tuple[tuple[float, ...], ...]]:
 
 
 def numbers(row: CellStatistics) -> list[tuple[float, ...]]:
-    gates = (row.input_gate, row.forget_gate, row.output_gate)
     return [
-        *((gate.mean, gate.deviation, gate.shut, gate.open) for gate in gates),
-        *((norm.mean, norm.deviation) for norm in (row.cell_norm, row.output_norm)),
+        *((gate.mean, gate.deviation, gate.shut, gate.open) for gate in row.gates.values()),
+        *((norm.mean, norm.deviation) for norm in row.norms.values()),
     ]
 
 

@@ -131,6 +131,9 @@ class DepthwiseLSTMCell(nn.Module):
         observer: is shown every training forward.
     """
 
+    #: What :meth:`gate_values` returns, for analyses.
+    gate_names = ("input_gate", "forget_gate", "output_gate")
+
     def __init__(
         self,
         *,
