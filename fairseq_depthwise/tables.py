@@ -37,10 +37,10 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table; the first row is the header."""
-    header, *others = rows
+    header, *body = rows
     rule = ["---"] * len(header)
     lines = []
-    for row in (header, rule, *others):
+    for row in (header, rule, *body):
         escaped = [cell.replace("|", "\\|") for cell in row]
         lines.append(f"| {' | '.join(escaped)} |\n")
     return "".join(lines)

@@ -24,19 +24,20 @@ _PART = 1 << 20
 
 
 def lines_of(path: str) -> Iterator[str]:
-    """Yield the lines of a file, as soon as each is there; ``-`` is stdin. A byte order mark is none of the text.
+    """Yield the lines of a file, as soon as each is there; ``-`` is stdin. A byte order mark is left out.
 
     Raises:
         UserError: the file is a folder, is compressed and damaged, or a line is not UTF-8.
     """
-    reader: Any = gzip.open if path.endswith(".gz") else open
+    opener: Any = gzip.open if path.endswith(".gz") else open
     try:
-        opened = nullcontext(sys.stdin.buffer) if path == "-" else reader(path, "rb")
+        opened = nullcontext(sys.stdin.buffer) if path == "-" else opener(path, "rb")
     except IsADirectoryError:
         raise UserError(f"{path} is a folder; give a text file") from None
     with opened as file:
+        lines = _xz_lines(file) if path.endswith(".xz") else file
         try:
-            for number, line in enumerate(_xz_lines(file) if path.endswith(".xz") else file, start=1):
+            for number, line in enumerate(lines, start=1):
                 yield decoded(line, number, path).removesuffix("\n").removesuffix("\r")
         except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
             raise UserError(f"{path} is damaged, incomplete or not compressed as its name says ({error})") from error
@@ -46,7 +47,8 @@ def _xz_lines(file: IO[bytes]) -> Iterator[bytes]:
     rest = b""
     for part in _xz_parts(file):
         *lines, rest = (rest + part).split(b"\n")
-        yield from (line + b"\n" for line in lines)
+        for line in lines:
+            yield line + b"\n"
     if rest:
         yield rest
 
@@ -67,18 +69,27 @@ def _xz_parts(file: IO[bytes]) -> Iterator[bytes]:
         while not stream.eof:
             yield stream.decompress(data, _PART)
             data = b""
-            if stream.needs_input and not (data := file.read(_PART)):
-                raise EOFError("it is cut short")
-        data = stream.unused_data.lstrip(b"\0")  # zeros may be between two
-        while not data and (data := file.read(_PART)):
-            data = data.lstrip(b"\0")
+            if stream.needs_input:
+                data = file.read(_PART)
+                if not data:
+                    raise EOFError("it is cut short")
+
+        # Another stream may follow, after zeros.
+        data = stream.unused_data.lstrip(b"\0")
+        while not data:
+            part = file.read(_PART)
+            if not part:
+                return
+            data = part.lstrip(b"\0")
 
 
 def compressed(path: str, data: bytes) -> bytes:
-    """Return data as it is in a file of this name; what is compressed in parts may be put into a file one by one."""
+    """Return data compressed for a file of this name; parts that are compressed one by one can be concatenated."""
     if path.endswith(".gz"):
-        return gzip.compress(data, compresslevel=6, mtime=0)
-    return lzma.compress(data) if path.endswith(".xz") else data
+        return gzip.compress(data, compresslevel=6, mtime=0)  # the same bytes whenever it is written
+    if path.endswith(".xz"):
+        return lzma.compress(data)
+    return data
 
 
 @dataclass(frozen=True)
@@ -87,9 +98,9 @@ class Block:
 
     Attributes:
         path: of the file; - for stdin.
-        file: its place among the files, from 0.
+        file: the file's place among the files, from 0.
         number: of the block in the file, from 0.
-        first: number of its first line, from 1.
+        first: number of the block's first line, from 1.
         lines: without their ends.
     """
 
@@ -113,6 +124,7 @@ def blocks_of(paths: Sequence[str], size: int) -> Iterator[Block]:
     for file, path in enumerate(paths):
         lines = lines_of(path)
         for number in itertools.count():
-            if not (some := tuple(itertools.islice(lines, size))):
+            block = tuple(itertools.islice(lines, size))
+            if not block:
                 break
-            yield Block(path, file, number, number * size + 1, some)
+            yield Block(path, file, number, number * size + 1, block)
