@@ -57,7 +57,7 @@ def spread(values: Sequence[float], digits: int) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value of a document of JSON as people read it; nothing for None and what is empty."""
+    """Return a value of a JSON document as people read it; "" for None and for empty values."""
     if value is None:
         return ""
     if isinstance(value, Mapping):

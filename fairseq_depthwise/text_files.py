@@ -19,7 +19,7 @@ from typing import IO, Any
 from fairseq_compat import UserError
 from fairseq_compat.text import decoded
 
-#: Bytes of a compressed file that are read at once, and of its text.
+#: Bytes of a compressed file that are read at a time, and of its text.
 _PART = 1 << 20
 
 
@@ -56,7 +56,7 @@ def _xz_lines(file: IO[bytes]) -> Iterator[bytes]:
 def _xz_parts(file: IO[bytes]) -> Iterator[bytes]:
     """Yield the text of an .xz file, which may be several put together.
 
-    ``lzma.open`` takes what follows one of them for the end of the file, unless it begins as another.
+    ``lzma.open`` silently ignores what follows one of them, unless it begins as another.
 
     Raises:
         EOFError, lzma.LZMAError: it is cut short, or damaged.
@@ -94,7 +94,7 @@ def compressed(path: str, data: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Block:
-    """Lines of a file that are translated at once.
+    """Lines of a file that are translated together.
 
     Attributes:
         path: of the file; - for stdin.
@@ -120,7 +120,7 @@ class Block:
 
 
 def blocks_of(paths: Sequence[str], size: int) -> Iterator[Block]:
-    """Yield the lines of files, at most ``size`` of a file at a time; each block is read when it is asked for."""
+    """Yield the lines of files, at most ``size`` of a file at a time; a block is read only when it is needed."""
     for file, path in enumerate(paths):
         lines = lines_of(path)
         for number in itertools.count():

@@ -1,4 +1,4 @@
-"""What the analyses share: options, batches that run through a model, sums, reports, and the style of their figures.
+"""Shared by all analyses: options, batches that run through a model, sums, reports, and the style of figures.
 
 ``similarity.py`` is the shortest example of an analysis: rows, what measures them, a table and a figure.
 """
@@ -112,6 +112,7 @@ class StackBatch:
     @torch.no_grad()
     def run(self) -> dict[str, list[Tensor]]:
         """Return the embedding (after positions) and the output of each layer, L + 1 times T x B x C, of each side."""
+        # fairseq's own Transformer takes the same arguments and has the same names in what it returns.
         encoded = self.model.encoder(
             self.net_input["src_tokens"], src_lengths=self.net_input.get("src_lengths"), return_all_hiddens=True
         )
@@ -125,7 +126,7 @@ class StackBatch:
     def loss(self) -> tuple[float, int]:
         """Return the loss of the reference in bits, summed over its tokens, and their number."""
         assert self.target is not None
-        logits, _ = self.model(**self.net_input)
+        logits, _ = self.model(**self.net_input)  # B x T x V
         real = self.target.ne(self.model.decoder.dictionary.pad())
         loss = F.cross_entropy(logits[real].double(), self.target[real], reduction="sum")
         return float(loss) / math.log(2), int(real.sum())
@@ -156,8 +157,8 @@ class MeanDeviation:
 class RunningMoments:
     """Sums of values that come in parts, in float64.
 
-    Squared differences from the mean are combined as by Chan, Golub and LeVeque ("Updating Formulae and a Pairwise
-    Algorithm for Computing Sample Variances", 1979), which is exact for small deviations from a large mean.
+    Squared differences from the mean are combined by the formulas of Chan, Golub and LeVeque ("Updating Formulae and a
+    Pairwise Algorithm for Computing Sample Variances", 1979), which are exact for small deviations from a large mean.
     """
 
     def __init__(self) -> None:
@@ -174,6 +175,7 @@ class RunningMoments:
         mean = float(values.mean())
         distance = mean - self.mean
         count = self.count + added
+        # The squares around both means, and the squared distance of the means.
         self._squares += float((values - mean).square().sum())
         self._squares += distance**2 * self.count * added / count
         self.mean += distance * added / count
@@ -189,7 +191,7 @@ class RunningMoments:
 
 @dataclass(frozen=True)
 class LayerRow:
-    """What was measured of a layer, or of a part of it; analyses add fields."""
+    """The measurements of a layer or a part of it; each analysis adds its fields."""
 
     layer: Any
 
@@ -200,7 +202,7 @@ class LayerRow:
 
 @dataclass(frozen=True)
 class StackReport:
-    """What was measured of a checkpoint.
+    """The measurements of a checkpoint.
 
     Attributes:
         checkpoint, architecture: the file, and the ``--arch`` of its training.
@@ -278,6 +280,7 @@ def report_checkpoints(
     """
     paths = _figure_paths(options, drawings)
     reports = []
+    # fairseq logs all options of each checkpoint.
     with fairseq_warnings_only():
         for checkpoint in options.checkpoints:
             print(f"reading {checkpoint}", file=sys.stderr)
@@ -313,6 +316,7 @@ def draw_line(axes: Axes, points: Sequence[tuple[float, float]], number: int) ->
     """Draw line ``number``, from 0, of a panel; a point is x and y."""
     xs = [x for x, _ in points]
     ys = [y for _, y in points]
+    # With a marker at every layer, the line of a deep model would be hidden.
     every = math.ceil(len(points) / _MARKERS_SHOWN)
     (line,) = axes.plot(xs, ys, **figures.style_of(number), markersize=4.5, markevery=every)
     return line
@@ -332,4 +336,4 @@ def draw_legend(figure: Any, lines: Sequence[Line2D], names: Sequence[str], colu
     """Draw a legend below all panels."""
     legend = figure.legend(lines, names, loc="outside lower center", ncols=columns, frameon=False)
     for text in legend.get_texts():
-        text.set_parse_math(False)
+        text.set_parse_math(False)  # a file's name may have a $

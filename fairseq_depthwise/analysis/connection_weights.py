@@ -1,4 +1,4 @@
-"""How much each layer reads of the layers below it, by the weights of its connection over depth.
+"""The weights with which each layer reads the layers below it, for connections over depth.
 
 Weights that are chosen by content are averaged over real positions, ends of sentences included, in float64. What they
 weigh differs: outputs of layers (``average``), of blocks after a layer norm (``blocks``), what layers or blocks add
@@ -47,7 +47,7 @@ def has_weights(stack: Any) -> bool:
 def measure_weights(
     model: Any, sides: Iterable[str], batches: Iterable[StackBatch], *, ablate: bool = False
 ) -> dict[str, list[SourceWeight]]:
-    """Run batches and return the weights of each side, by layer and source, whatever the size of the batches.
+    """Run batches and return the weights of each side, by layer and source; batch sizes make no difference.
 
     Nothing is returned for a side whose connection has no weights. With ``ablate`` every batch runs once more for each
     layer and source, and the weights have costs.
@@ -59,6 +59,7 @@ def measure_weights(
         _add_weights(model, batch, moments)
         if not ablate:
             continue
+        # The loss with all sources, then without one source of one layer at a time.
         whole, count = batch.loss()
         tokens += count
         for side, moments_of_side in moments.items():
@@ -82,6 +83,7 @@ def _add_weights(model: Any, batch: StackBatch, moments: Mapping[str, Moments]) 
         real = batch.padding[side].logical_not().t()  # T x B
         for source, weight in getattr(model, side).connection.source_weights(states).items():
             moments_of_source = moments[side].setdefault((layer, source), RunningMoments())
+            # Weights that are not chosen by content are scalars.
             moments_of_source.add(weight.expand_as(real)[real])
         return read
 
@@ -121,6 +123,7 @@ def _weights_in(report: StackReport) -> list[SourceWeight]:
 def _lines_of(rows: Sequence[SourceWeight]) -> list[list[str]]:
     if not rows:
         return [["each layer reads what the one below passes on"]]
+    # A layer does not read all sources: such cells stay empty.
     cells = {}
     for row in rows:
         cost = "" if row.cost is None else f" ({row.cost:+.3f})"
@@ -174,5 +177,6 @@ def _shares(rows: Sequence[SourceWeight]) -> np.ndarray:
     for row in rows:
         weights[readers.index(row.layer), sources.index(row.source)] = row.weight.mean
     sums = np.nansum(np.abs(weights), axis=1, keepdims=True)
+    # A layer whose weights are all 0 has shares of 0.
     shares: np.ndarray = weights / np.where(sums, sums, 1)
     return shares

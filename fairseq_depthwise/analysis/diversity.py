@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 from fairseq_depthwise.analysis.analysis import RunningMoments, StackBatch
 
-#: What the diversity is of: attention weights ("Att Pos."), self-attention outputs ("Att Sub."), and feed-forward
-#: outputs ("FFN Sub.").
+#: Outputs whose diversity is measured: attention weights ("Att Pos."), self-attention outputs ("Att Sub."), and
+#: feed-forward outputs ("FFN Sub.").
 OUTPUTS = ("attention_positions", "attention_outputs", "feed_forward_outputs")
 
 
@@ -37,9 +37,9 @@ def mean_cosines(outputs: Tensor, *, include_self: bool = False) -> Tensor:
     A vector of length 0 has the cosine 0 with all others.
     """
     units = len(outputs)
-    directions = torch.nn.functional.normalize(outputs.double(), dim=-1)
+    directions = torch.nn.functional.normalize(outputs.double(), dim=-1)  # U x N x C
     # Over all pairs, the cosines sum up to the squared length of the directions' sum.
-    sums = directions.sum(dim=0).square().sum(dim=-1)
+    sums = directions.sum(dim=0).square().sum(dim=-1)  # N
     if include_self:
         return sums / units**2
     with_themselves = directions.square().sum(dim=(0, -1))
@@ -48,10 +48,11 @@ def mean_cosines(outputs: Tensor, *, include_self: bool = False) -> Tensor:
 
 @contextmanager
 def recorded(layers: Iterable[Any], observe: Callable[[int, Tensor, Tensor, Tensor, Tensor], None]) -> Iterator[None]:
-    """Call ``observe`` for each multi-unit layer that runs; U, units, is 1 where they share the module.
+    """Call ``observe`` for each multi-unit layer that runs.
 
-    It is given the layer's number, from 0; attention weights, U x B x T x T, from each position (first T) to all, mean
-    over a unit's heads; U x T x B x d each SelfAttn_i of Equation 8, FFN_i of Equation 9 without the residual, and s_i.
+    Its arguments are the layer's number, from 0; the attention weights from each position (first T) to all, mean over a
+    unit's heads (U x B x T x T); SelfAttn_i of Equation 8, FFN_i of Equation 9 without the residual, and s_i (U x T x B
+    x d each). U, the number of units, is 1 where they share the module.
     """
     # What the layer that is running has attended to: outputs and weights.
     attended: list[tuple[Tensor, Tensor]] = []
@@ -79,7 +80,7 @@ def recorded(layers: Iterable[Any], observe: Callable[[int, Tensor, Tensor, Tens
 def measure_diversity(
     layers: Sequence[nn.Module], batches: Iterable[StackBatch], *, include_self: bool = False
 ) -> list[list[float | None]]:
-    """Run batches and return the diversities of :data:`OUTPUTS` of each layer, whatever the size of the batches.
+    """Run batches and return the diversities of :data:`OUTPUTS` of each layer; batch sizes make no difference.
 
     None stands for an output that the units share, which has no diversity.
     """
@@ -89,10 +90,11 @@ def measure_diversity(
     real = torch.empty(0)  # B x T
 
     def observe(number: int, weights: Tensor, attended: Tensor, fed: Tensor, residual: Tensor) -> None:
-        if include_self:
+        if include_self:  # as in the authors' program
             fed = residual + fed
         vectors = (weights[:, real], attended[:, real.t()], fed[:, real.t()])  # U x N x T or d each
         for moments, outputs in zip(cosines[number], vectors, strict=True):
+            # Units that share a module have one output, and no diversity.
             if len(outputs) > 1:
                 moments.add(mean_cosines(outputs, include_self=include_self))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str, target_lang: str) -> dict[str, Any]:
-    """Translate a line and return what the first model does with its hypothesis ``rank`` (from 0): objects of JSON.
+    """Translate a line and explain the first model's hypothesis ``rank`` (from 0), as objects of JSON.
 
     Returns:
         ``source`` (S tokens), ``target`` (T tokens), ``attention`` (T x S, of the last decoder layer, mean of its

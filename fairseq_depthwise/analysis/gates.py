@@ -1,4 +1,4 @@
-"""What layers take from below: gates and state norms of a depth-wise LSTM, or the weights of other connections.
+"""Gates and state norms of a depth-wise LSTM, or the weights of other connections over depth.
 
 Source of gates and states: "Rewiring the Transformer with Depth-Wise LSTMs", Equations 2-4, 7 and 8. Statistics are
 over real positions, ends of sentences included, and are summed over batches in float64.
@@ -124,9 +124,9 @@ class CellSums:
 
     def add(self, gates: Sequence[Tensor], state: DepthwiseState, padding: Tensor) -> None:
         """Add a step: its gates and its new state, T x B x d each. ``padding``: B x T, True at padding."""
-        real = padding.logical_not().t()
+        real = padding.logical_not().t()  # T x B
         for name, gate in zip(self._gates, gates, strict=True):
-            values = gate[real]
+            values = gate[real]  # N x d
             self._gates[name].add(values)
             self._shut[name].add(values < SHUT)
             self._open[name].add(values > OPEN)
@@ -148,7 +148,7 @@ class CellSums:
 def measure_gates(
     model: Any, sides: Iterable[str], batches: Iterable[StackBatch]
 ) -> dict[str, tuple[CellStatistics, ...]]:
-    """Run batches and return the statistics of each side's cells, whatever the size of the batches."""
+    """Run batches and return the statistics of each side's cells; batch sizes make no difference."""
     sums: dict[str, list[CellSums]] = {side: [] for side in sides}
     padding: dict[str, Tensor] = {}
 
@@ -158,6 +158,7 @@ def measure_gates(
         # A cell returns no gates, so they are computed once more.
         sums_of_cell.add(cell.gate_values(*inputs), state, padding[side])
 
+    # The hooks are removed even if a batch fails: the model may be a server's.
     with ExitStack() as hooks:
         for side, sums_of_side in sums.items():
             for layer, place, cell in gated_cells(getattr(model, side)):
@@ -248,6 +249,7 @@ def _draw_cells(band: Any, report: StackReport) -> None:
     grid = band.subplots(2, len(report.rows), squeeze=False, height_ratios=(3, 2))
     names = [_title(gate) for gate in _cells_in(report)[0].gates]
     names += _NORMS.values()
+    # A column for each side, with two panels one above the other.
     for (side, rows), (upper, lower) in zip(report.rows.items(), grid.T, strict=True):
         lines: list[Line2D] = []
         for gate in rows[0].gates:
@@ -265,6 +267,7 @@ def _draw_cells(band: Any, report: StackReport) -> None:
 
 def _draw_band(axes: Axes, rows: Sequence[CellStatistics], values: Sequence[MeanDeviation], number: int) -> Line2D:
     """Draw the mean of each cell as line ``number``, which is returned, in a band of one deviation on both sides."""
+    # The cell between two attentions stands half a layer below the other.
     places = [row.layer - 0.5 if row.cell == "a" else row.layer for row in rows]
     means = [value.mean for value in values]
     line = draw_line(axes, list(zip(places, means, strict=True)), number)

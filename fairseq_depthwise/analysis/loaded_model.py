@@ -67,6 +67,7 @@ class LoadedModel:
             indices = indices[indices < max_sentences]
         indices = self.task.filter_indices_by_size(indices, dataset, limits, ignore_invalid_inputs=True)
         if max_tokens_used:
+            # As many of the shuffled sentences as the budget has tokens for.
             shuffled = np.random.default_rng(_SEED).permutation(np.sort(indices))
             tokens = np.cumsum(dataset.tgt_sizes[shuffled])
             count = int(np.searchsorted(tokens, max_tokens_used, side="right"))
@@ -74,6 +75,7 @@ class LoadedModel:
 
         if dataset.supports_prefetch:
             dataset.prefetch(indices)
+        # fairseq refuses batches for which a sentence is too long.
         longest = max(dataset.num_tokens(index) for index in indices)
         batches = dataset.batch_by_size(indices, max_tokens=max(max_tokens, longest), required_batch_size_multiple=1)
         return DataLoader(dataset, batch_sampler=batches, collate_fn=dataset.collater)

@@ -53,7 +53,7 @@ _PANELS = {
 
 @dataclass(frozen=True)
 class LayerSimilarity(LayerRow):
-    """Cosine similarities of one layer; layer 0 is the embedding, to which it has 1 and below which is nothing."""
+    """Cosine similarities of one layer. Layer 0 is the embedding: it has similarity 1 to itself, and no layer below."""
 
     emb_similarity: float
     adjacent_similarity: float | None
@@ -75,18 +75,20 @@ class SimilaritySums:
 
 
 def measure_similarity(batches: Iterable[StackBatch]) -> dict[str, list[LayerSimilarity]]:
-    """Run batches and return the similarities of each side's layers, 0 to L, whatever the size of the batches."""
+    """Run batches and return the similarities of each side's layers, 0 to L; batch sizes make no difference."""
     sums: dict[str, dict[int, SimilaritySums]] = defaultdict(lambda: defaultdict(SimilaritySums))
     for batch in batches:
         for side, states in batch.run().items():
             padding = batch.padding[side]  # B x T
             real = padding.logical_not().t()
+            # Layer 0 is the embedding, compared with itself.
             embedding = below = states[0][real].double()  # N x C
             for layer, state in enumerate(states):
                 vectors = state[real].double()
                 of_layer = sums[side][layer]
                 of_layer.to_embedding.add(F.cosine_similarity(vectors, embedding, dim=-1))
                 of_layer.to_below.add(F.cosine_similarity(vectors, below, dim=-1))
+                # T x B, of which the real positions count.
                 of_layer.to_sentence.add(similarities_to_sentence(state.double(), padding)[real])
                 below = vectors
     rows = {}

@@ -206,6 +206,7 @@ def write_weights(path: str, titles: Sequence[str], reports: Sequence[UnitReport
     for report in reports:
         for row in report.layers:
             weights += row.weights
+    # One scale for all models, so that their colors can be compared.
     low, high = min(0.0, *weights), max(weights)
 
     def draw(figure: Figure) -> None:
@@ -224,13 +225,14 @@ def write_weights(path: str, titles: Sequence[str], reports: Sequence[UnitReport
 
 def _draw_weights(axes: Axes, report: UnitReport, low: float, high: float) -> Any:
     """Draw a model's weights with their numbers, units x layers, and return the image; colors are for low to high."""
-    weights = np.array([row.weights for row in report.layers]).T
+    weights = np.array([row.weights for row in report.layers]).T  # I x L
     units, layers = weights.shape
     image = axes.imshow(weights, vmin=low, vmax=high, cmap="Blues", aspect="auto")
     axes.set(xlabel="layer", ylabel="place" if report.has_order else "unit")
     axes.set_xticks(range(layers), [str(layer + 1) for layer in range(layers)])
     axes.set_yticks(range(units), [str(unit + 1) for unit in range(units)])
     for (unit, layer), weight in np.ndenumerate(weights):
+        # Dark cells need light numbers.
         color = "white" if weight - low > 0.6 * (high - low) else "black"
         axes.text(layer, unit, f"{weight:.2f}", ha="center", va="center", color=color, fontsize=9)
     return image
@@ -244,6 +246,7 @@ def write_attention(path: str, titles: Sequence[str], reports: Sequence[UnitRepo
         words += attention.words
     longest_sentence = max(len(attention.words) for attention in attentions)
     most_maps = max(len(attention.weights) for attention in attentions)
+    # A panel grows with the sentence up to 9 inches; in longer sentences letters are smaller.
     side = min(1.0 + 0.22 * longest_sentence, 9.0)
     font_size = max(4, min(9, 130 * side / longest_sentence / 4))
 
@@ -271,6 +274,7 @@ def _draw_attention(band: Any, panels: Sequence[Axes], attention: SentenceAttent
         image = axes.imshow(visible, vmin=0, vmax=1, cmap="Blues")
         axes.set_title("all units" if len(maps) == 1 else f"unit {unit + 1}", fontsize=10)
         axes.set_xticks(range(len(words)), words, rotation=90, **style)
+        # Only the first panel has the words at its side, too.
         axes.set_yticks(range(len(words)), words if unit == 0 else [""] * len(words), **style)
     band.colorbar(image, ax=list(panels), label="attention weight")
 
@@ -315,6 +319,7 @@ def _attention(loaded: LoadedModel, options: argparse.Namespace) -> SentenceAtte
     """Return the attention in the sentence that options name."""
     dictionary = loaded.task.source_dictionary
     if options.sentence is not None:
+        # Words that are not in the dictionary are unknown words, as in translation.
         tokens = dictionary.encode_line(options.sentence, add_if_not_exist=False).long()
     else:
         tokens = loaded.sentences(options.subset)[options.sentence_index]["source"]
@@ -324,5 +329,5 @@ def _attention(loaded: LoadedModel, options: argparse.Namespace) -> SentenceAtte
     if not 1 <= layer <= layers:
         raise UserError(f"--layer {layer} is out of range; the encoder of {loaded.path} has {layers} layers")
     words = [dictionary[token] for token in tokens.tolist()]
-    weights = attention_maps(loaded.model.encoder, tokens[None], layer - 1)
+    weights = attention_maps(loaded.model.encoder, tokens[None], layer - 1)  # U x T x T
     return SentenceAttention(layer, words, weights)

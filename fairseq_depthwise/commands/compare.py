@@ -86,6 +86,7 @@ def _compare_systems(options: argparse.Namespace) -> None:
     if not options.ref:
         raise UserError("--ref is missing; give the reference that all systems are scored against")
     references = [read_reference(path) for path in options.ref]
+    # All systems are read and scored before the first test, which takes longer.
     names = [options.base, *options.systems]
     systems = [_scored_system(name, options, references, metric) for name in names]
 
@@ -124,6 +125,7 @@ def _scored_system(
     name: str, options: argparse.Namespace, references: Sequence[Sequence[str]], metric: TranslationMetric
 ) -> _System:
     """Read and score the files of a system: one that is called ``name``, or several separated by commas."""
+    # A file's name may have a comma.
     paths = [name] if os.path.exists(name) else name.split(",")
     if len(set(map(os.path.realpath, paths))) < len(paths):
         raise UserError(f"{name} has a file twice, which would count as two seeds; give it once")
@@ -163,6 +165,7 @@ def _test_against(
 def _rows(systems: Sequence[_System]) -> list[list[str]]:
     """Return the printed table; the base is the first of the systems."""
     base = systems[0]
+    # Columns of seeds are left out where no system has several.
     has_seeds = any(len(system.files) > 1 for system in systems)
     columns = ["files", "st. dev.", "lowest", "highest"] if has_seeds else []
     rows = [["system", base.scores[0].name, *columns, "difference", "p"]]

@@ -52,6 +52,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the diagnosis; the status is 0 if all is well, else 1."""
     checks = diagnose()
+    # The plugin imports fairseq, which must be right.
     if all(check.ok for check in checks):
         checks.append(_plugin())
         if options.gpu:
@@ -151,6 +152,7 @@ def check_gpu(device: str = "cuda") -> Iterator[Check]:
         logits = model(tokens, lengths, tokens)[0]
         return logits.float().log_softmax(-1).cpu()
 
+    # Stock fairseq's model shows whether a difference is the plugin's.
     for arch in ("transformer", "depthwise_lstm_transformer", "sdt_transformer", "mute_transformer"):
         torch.manual_seed(1)
         options = Namespace(share_all_embeddings=True)

@@ -1,4 +1,4 @@
-"""``inspect``: what a checkpoint holds, or a folder that ``export --format safetensors`` wrote.
+"""``inspect``: the contents of a checkpoint, or of a folder that ``export --format safetensors`` wrote.
 
 example:
   fairseq-depthwise inspect checkpoints/checkpoint_last.pt

@@ -66,6 +66,7 @@ def chosen_metric(options: argparse.Namespace) -> TranslationMetric:
     """Return the chosen metric; raise UserError for options that do not go together."""
     name = options.metric or "sacrebleu"
     spec = METRICS[name]
+    # Only what was given is passed on: each scorer has its defaults.
     of_scorer = {}
     for option in ("tokenize", "chrf_word_order"):
         value = getattr(options, option)
@@ -92,6 +93,7 @@ def run(options: argparse.Namespace) -> None:
     documents, lines = [], []
     for path in options.hypotheses:
         system = read_system(path, metric, options.detokenize)
+        # Each system's own T- lines stand in for a reference.
         paths, texts = options.ref, references
         if not options.ref:
             paths, texts = _reference_within(system, metric)

@@ -19,7 +19,7 @@ from fairseq_depthwise.optim.restart_schedule import restarts_in
 
 
 def summarize(state: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a checkpoint in words and numbers: None for what it does not say, or for what its model has not got.
+    """Return the summary, with None for what the checkpoint does not record or its model does not have.
 
     ``state`` is what :func:`fairseq_compat.checkpoints.load_checkpoint` returns, called ``name`` in errors.
     ``ties_known`` is False where parameters that are tied in the model may have been counted several times;
@@ -112,6 +112,7 @@ def _stage(state: Mapping[str, Any], depths: Mapping[str, int], options: Mapping
     text, side, strategy = stages_in(state) or (None, None, None)
     stage, stages = None, None
     if text is not None and strategy is not None:
+        # Decoders have no blocks.
         block_size = 0 if side == "decoder" else options.get("encoder_block_size") or 0
         plan = parse_stages(text, strategy=strategy, block_size=block_size)
         stages = len(plan.stages)

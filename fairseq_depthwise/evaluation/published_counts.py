@@ -216,6 +216,7 @@ class CountedRow(NamedTuple):
 
 def count(row: PublishedRow) -> CountedRow:
     """Build the row's model without memory and count its parameters."""
+    # As options of fairseq-train: "--share-all-embeddings 1 --encoder-layers 6".
     words = f"{row.embeddings} 1 {row.options}".replace("--", "").replace("-", "_").split()
     names, numbers = words[::2], words[1::2]
     options = SimpleNamespace(**dict(zip(names, map(int, numbers), strict=True)))

@@ -1,4 +1,4 @@
-r"""BLEU as each paper computes it, chrF, and accuracy, all with sacreBLEU.
+r"""BLEU as the papers compute it, chrF, and accuracy, all with sacreBLEU.
 
 A new metric is an entry of :data:`METRICS`.
 
@@ -83,7 +83,7 @@ class MetricSpec:
         scorer: returns sacreBLEU's object; its arguments are options of ``score``.
         text: what it scores: "detokenized" or "tokenized" text, or "answers", which are right or wrong as a whole.
         prepare: changes a sentence before it is scored.
-        signature: what is to be written of ``prepare`` into sacreBLEU's signature.
+        signature: entries of sacreBLEU's signature that describe ``prepare``.
         options: the options of ``score`` that ``scorer`` takes.
     """
 

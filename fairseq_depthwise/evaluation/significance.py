@@ -1,6 +1,6 @@
 """Significance of a difference between systems: paired tests of sacreBLEU, and the variation over seeds.
 
-The statistics of each sentence in a few bytes serve to compare systems without their text.
+Systems can be compared without their text, from the statistics of each sentence in a few bytes.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def paired_test(
     """Return sacreBLEU's p value of the difference between two systems, by a key of :data:`TESTS`.
 
     The bootstrap is one-sided (its differences are centered after their absolute values are taken): a two-sided p value
-    is about twice as large. Approximate randomization is two-sided. sacreBLEU takes the seed 0 for none.
+    is about twice as large. Approximate randomization is two-sided. sacreBLEU treats the seed 0 as no seed.
 
-    Accuracy has the exact sign test instead, two-sided: many of its draws are as far apart as the systems are, and
-    sacreBLEU counts only those that are further apart.
+    Accuracy has the exact two-sided sign test instead: many resamples differ exactly as much as the systems do, and
+    sacreBLEU counts only larger differences.
     """
     if metric.scores_answers:
         return sign_test(_right_answers(base, references), _right_answers(system, references))
@@ -81,10 +81,11 @@ def _right_answers(sentences: Sequence[str], references: Sequence[Sequence[str]]
 
 
 def sign_test(base: Sequence[bool], system: Sequence[bool]) -> float:
-    """Return how often chance alone would divide the sentences that one system alone has right as unevenly, or more."""
+    """Return the two-sided p value of the exact sign test over the sentences that only one system has right."""
     better = sum(after and not before for before, after in zip(base, system, strict=True))
     worse = sum(before and not after for before, after in zip(base, system, strict=True))
     differing = better + worse
+    # The binomial distribution's tail up to the rarer outcome, on both sides.
     tail = sum(math.comb(differing, count) for count in range(min(better, worse) + 1))
     return min(1.0, 2 * tail / 2**differing)
 
@@ -123,6 +124,7 @@ def bootstrap_interval(
     generator = np.random.default_rng(12345)
     means = []
     for _ in range(samples):
+        # The same sentences of all systems, and the same seeds of system and base.
         rows = generator.choice(len(systems[0]), len(systems[0]))
         seeds = generator.choice(len(systems), len(systems))
         differences = []
@@ -136,6 +138,8 @@ def bootstrap_interval(
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p values corrected for their number (Holm, 1979), so that a level holds for all of them together."""
+    # The smallest p value is multiplied by the number of tests, the next by one less, and so on; none may become
+    # smaller than one before.
     corrected = [0.0] * len(p_values)
     largest = 0.0
     ascending = sorted(range(len(p_values)), key=p_values.__getitem__)
@@ -152,6 +156,6 @@ def to_text(counts: np.ndarray) -> str:
 
 
 def from_text(text: str) -> np.ndarray:
-    """Return the array that :func:`to_text` was given."""
+    """Return the array of :func:`count_sentences` that :func:`to_text` compressed."""
     numbers = np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype="<u2")
     return numbers.reshape(COLUMNS, -1).T

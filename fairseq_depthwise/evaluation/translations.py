@@ -54,6 +54,7 @@ def read_translations(path: str, *, tokenized: bool = False) -> Translations:
     subwords = subwords_in(sentences)
     if subwords is not None and sentences != decoded:
         sentences = [_words(line, subwords) for line in sentences]
+    # fairseq decodes T- lines as it does D- lines.
     same_form = list(map(str.split, sentences)) == list(map(str.split, decoded))
     return Translations(path, sentences, f"{kind}-", texts.get("T") if same_form else None)
 
@@ -96,7 +97,7 @@ def _numbered_lines(path: str, lines: Sequence[str]) -> dict[str, list[str]]:
         # The hypotheses of a sentence are consecutive; its source and its reference occur once.
         if number in by_number and (kind in "ST" or last[kind] != number):
             raise UserError(f"{path} has {kind}-{number} twice; give the output of one run")
-        if kind in "HD":
+        if kind in "HD":  # which have the score before the text
             _score, _, text = text.partition("\t")
         by_number.setdefault(number, text)
         last[kind] = number

@@ -138,6 +138,7 @@ def _curves(number: int, run: Run, metrics: Sequence[str], axis: Axis) -> Iterat
 
 def _thinned(values: Sequence[float]) -> np.ndarray:
     """Return the means of windows of nearly equal size; nan where a value is not finite."""
+    # More points than pixels would only make the page larger.
     windows = np.array_split(values, min(len(values), _POINTS) or 1)
     return np.array([window.mean() for window in windows if window.size])
 
@@ -158,10 +159,12 @@ def _draw(runs: Sequence[Run], curves: Sequence[Curve], axis: Axis, unit: str, f
     axes = figure.subplots()
     for curve in curves:
         _draw_curve(axes, curve, hide_markers=unit == "bits" and not curve.validation)
+    # Each run that grew has a row of depths above the chart.
     grown = [number for number in dict.fromkeys(curve.run for curve in curves) if runs[number].growth]
     for row, number in enumerate(grown):
         _draw_growth(axes, runs[number], style_of(number)["color"], axis, row)
     values = np.concatenate([curve.ys for curve in curves])
+    # Such as a gradient's norm, or a loss that fell far.
     if 0 < _LOGARITHMIC * np.nanmin(values) < np.nanmax(values):
         axes.set_yscale("log")
     axes.set(xlabel=f"{axis.name} of training" if axis.unit else axis.name, ylabel=unit)

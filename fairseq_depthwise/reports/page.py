@@ -57,6 +57,7 @@ def make_page(names: Sequence[str], runs: Sequence[Run]) -> str:
     """Return the page as HTML."""
     lines = _option_lines(runs)
     differing = [line for line in lines if len(set(line[1:])) > 1 and line[0] not in _PATHS]
+    # The summary is open; the options below it open with a click.
     tables = [_table(summary_table(names, runs))]
     for heading, listed in (("Options that differ", differing), ("All options", lines)):
         if listed:
@@ -164,7 +165,7 @@ def _layers(run: Run, side: str) -> str | None:
 
 
 def _hours(run: Run, first: Run | None) -> dict[str, Any]:
-    """Return the hours of training, where, and how many percent of the first run's hours were saved, or why none is."""
+    """Return the hours of training, the machine, and the share of the first run's hours that was saved, or why not."""
     time = training_time(run)
     baseline = None if first is None else training_time(first)
     saved: float | None = None

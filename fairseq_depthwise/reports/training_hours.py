@@ -32,7 +32,7 @@ class TrainingTime:
         processes: one for each GPU; several numbers if they changed.
         precision: fp32, bf16, fp16 or mixed precision; several if it changed.
         updates: how many the training had.
-        ended: whether it came to its end, instead of being killed or still running.
+        ended: whether it finished, rather than was killed or is still running.
     """
 
     hours: float

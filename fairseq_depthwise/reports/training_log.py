@@ -38,7 +38,7 @@ Series = dict[str, list[float]]
 
 
 class Reading(NamedTuple):
-    """The metrics of a split of the data, after so many updates and seconds of training."""
+    """The metrics of a split of the data, and the updates and seconds of training before it."""
 
     split: str
     update: int
@@ -54,14 +54,14 @@ class Start(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """Training in an epoch so far, as its last line has it: until ``update``, so many seconds in training steps."""
+    """Training in an epoch, from its last line: the latest update, and the seconds in training steps."""
 
     update: int
     seconds: float
 
 
 class Growth(NamedTuple):
-    """The model got ``depth`` layers after an update, as exactly as the log has it, and seconds of training."""
+    """The last update and second of training that were logged before the model grew to ``depth`` layers."""
 
     update: int
     seconds: float
@@ -106,7 +106,7 @@ class Run:
     # --- reading ---
 
     def read_line(self, line: str) -> None:
-        """Read a line of a log: options, numbers, parameters or nothing; raise any error for a damaged one."""
+        """Read a line of a log: options, numbers, parameters or nothing; a damaged one raises any of ``_DAMAGE``."""
         json_start = line.find('{"')
         if "{'_name'" in line and line.endswith("}\n"):
             self._read_options(line)
@@ -147,6 +147,7 @@ class Run:
         """Add a reading; where a process repeats updates, as after a kill, its readings replace the earlier ones."""
         numbers = _numbers(values)
         wall = numbers.get("wall", self.wall)
+        # fairseq's clock and updates only go back where another process continued from a checkpoint.
         if self.readings and (self.begins or wall < self.wall or update < self.updates):
             self._forget_from(update)
             wall = numbers.get("wall", 0.0)
@@ -215,6 +216,7 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
     for name, value in values.items():
         with suppress(TypeError, ValueError):
             number = float(value)
+            # A gap in figures, and null in JSON.
             numbers[name] = number if math.isfinite(number) else math.nan
     return numbers
 

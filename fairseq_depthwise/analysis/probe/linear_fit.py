@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-#: Added to the variance of each feature, as a share of it: makes the solution unique (with fewer positions than
-#: features, or dependent features) and hardly changes it. By the precision of the products, whose own errors must be
-#: smaller.
+#: Ridge that is added to the variance of each feature, as a share of it, by the precision of products, whose rounding
+#: errors must be smaller. It makes the solution unique (with fewer positions than features, or dependent features) and
+#: hardly changes it.
 RIDGES = {torch.float64: 1e-8, torch.float32: 1e-5}
 
 #: Rounding error of a mean of equal numbers, in units in the last place.

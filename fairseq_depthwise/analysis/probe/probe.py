@@ -100,6 +100,7 @@ class Probe:
         model = LinearizedTransformer(loaded.model, self.layers).to(self.device)
         fits = self._fit(model)
 
+        # The rows in the order of the table: one state after the other, layers from the lowest up.
         replaced = [(layer, state) for state, layer in product(self.states, self.layers)]
         if not self.options.no_checkpoints:
             record.write_checkpoints(loaded.path, {key: fits[key] for key in replaced})
@@ -122,6 +123,7 @@ class Probe:
         )
         progress = tqdm(batches, f"fitting {len(self.layers)} layers", unit=" batches", disable=None)
         for layer, moments in collect_moments(model, progress, self.device).items():
+            # Of a pair, the moments of its first half are those of Out alone.
             parts = {"": moments}
             if self.states != ("",):
                 parts = {"pair": moments, "output": moments.of_first(moments.width // 2)}
@@ -149,6 +151,7 @@ class Probe:
 def digest_of_data(data: str, subsets: Iterable[str]) -> str:
     """Return one digest of the dictionaries and of parts of the data, in each of several folders joined with ``:``."""
     patterns = ["dict.*", *(f"{subset}.*" for subset in dict.fromkeys(subsets))]
+    # Names and contents, but not the paths, so that data may be moved.
     digests = []
     for number, folder in enumerate(data.split(os.pathsep)):
         for pattern in patterns:
@@ -184,6 +187,7 @@ def translate_subset(probe: Probe, model: BaseFairseqModel) -> list[str]:
     loaded, options = probe.loaded, probe.options
     batches = loaded.batches(options.subset, max_tokens=options.max_tokens)
     search = BeamSearch(loaded.task, [model], BeamOptions(options.beam, options.lenpen), probe.device)
+    # Batches are of similar lengths: their sentences come in another order.
     translations = [""] * len(loaded.sentences(options.subset))
     for batch in tqdm(batches, unit=" batches", leave=False, disable=None):
         for index, hypotheses in zip(batch["id"].tolist(), search.hypotheses(batch), strict=True):

@@ -1,8 +1,8 @@
 """The results of a probe so far, in a folder from which it continues after it was stopped.
 
 ``probe.json`` has the settings, the finished rows, and the names of the files that were written: ``maps.pt`` with the
-fitted linear layers, and in ``hypotheses/`` and ``checkpoints/`` one for each row. A name is there before its file is
-written; what is not named is not read, and not replaced.
+fitted linear layers, and in ``hypotheses/`` and ``checkpoints/`` one for each row. A name is added before its
+file is written; files that are not listed are neither read nor replaced.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ class ProbeRecord:
         is_probe = "rows" in record
         if is_probe and not force:
             self._resume(record)
+        # Files of the user's own are neither replaced nor removed.
         listed = record.get("files", [])
         self._require_free(listed)
         if is_probe and force:
@@ -168,6 +169,7 @@ class ProbeRecord:
 
     def _listed(self, name: str) -> Path:
         """Return the path of a file that is to be written, after its name is in the record."""
+        # If the process is killed while it writes the file, the next one may replace it.
         if name not in self.files:
             self.files.append(name)
             self._write(self.settings)
@@ -183,6 +185,7 @@ def write_linearized(path: str, output: str | Path, layer: str, state: str, fit:
     """Write the checkpoint of a ``linearized_transformer`` in which one layer is replaced, as after training it."""
     trained = checkpoints.load_checkpoint(path, mapped=True)
     values = trained["model"]
+    # The replaced layer stays in the checkpoint, as the linear layer's ``intact``.
     side, number = layer.split(".")
     prefix = f"{side}.layers.{int(number) - 1}."
     like = next(value for name, value in values.items() if name.startswith(prefix))

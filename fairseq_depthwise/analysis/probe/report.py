@@ -96,6 +96,7 @@ def as_text(models: Sequence[ProbedModel]) -> str:
 def _table(model: ProbedModel, state: str) -> str:
     """Return a line for each number of a layer, with cells for the encoder and cells for the decoder."""
     intact = model.intact
+    # The header, and the row of the intact model, which has the same score on both sides.
     header, first = ["layer"], [NONE]
     for side in SIDES:
         header += [f"{side} {intact.metric}", "change %", "unexplained %"]
@@ -103,6 +104,7 @@ def _table(model: ProbedModel, state: str) -> str:
 
     sides = [model.rows_of(state, side) for side in SIDES]
     lines = [header, first]
+    # Encoder and decoder may have different depths, or only some layers were replaced.
     for number in sorted(set().union(*sides)):
         line = [str(number)]
         for rows in sides:
@@ -132,6 +134,7 @@ def write_figure_of(path: str, models: Sequence[ProbedModel], titles: Sequence[s
         for state in model.states:
             curves.append((model, state))
             labels.append(f"{title}{_STATES[state]}")
+    # A side of which no layer was replaced has no panel.
     layers: dict[str, list[int]] = {side: [] for side in SIDES}
     for model, state in curves:
         for side in SIDES:
@@ -156,6 +159,7 @@ def _draw_side(axes: Axes, side: str, curves: Sequence[tuple[ProbedModel, str]])
     for number, (model, state) in enumerate(curves):
         points = []
         for layer, row in model.rows_of(state, side).items():
+            # Where the intact model scores 0, nothing is drawn.
             change = model.change(row)
             points.append((layer, math.nan if change is None else change))
         lines.append(draw_line(axes, points, number))
