@@ -131,9 +131,6 @@ class DepthwiseLSTMCell(nn.Module):
         observer: is shown every training forward.
     """
 
-    #: What :meth:`gate_values` returns, for analyses.
-    gate_names = ("input_gate", "forget_gate", "output_gate")
-
     def __init__(
         self,
         *,
@@ -168,6 +165,9 @@ class DepthwiseLSTMCell(nn.Module):
             with torch.no_grad():
                 self.observer(gates, above)
         return above
+
+    #: Names of the gates that :meth:`gate_values` returns, for analyses.
+    gate_names = ("input_gate", "forget_gate", "output_gate")
 
     def gate_values(self, attended: Tensor, state: DepthwiseState) -> GateValues:
         """Return the gates that :meth:`forward` has for the same arguments."""
