@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from probe_checkpoints import checkpoint_of
+from torch import Tensor, nn
 
-from fairseq_depthwise.analysis.analysis import SIDES, MeanDeviation, RunningMoments, stack_batches
-from fairseq_depthwise.analysis.gates import CellStatistics, CellSums, measure_gates
+from fairseq_depthwise.analysis.analysis import SIDES, MeanDeviation, RunningMoments, StackReport, stack_batches
+from fairseq_depthwise.analysis.gates import CellStatistics, CellSums, as_text, gated_cells, measure_gates
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell, DepthwiseState
 
@@ -131,3 +133,33 @@ def test_is_the_second_reading_whatever_the_batches(name: str, tmp_path: Path, d
     labels = [f"{row.layer}{row.cell or ''}" for row in found["decoder"]]
     assert labels == (["1a", "1b", "2a", "2b", "3a", "3b"] if "two cells" in name else ["1", "2", "3"])
     assert [(row.layer, row.cell) for row in found["encoder"]] == [(1, None), (2, None), (3, None)]
+
+
+class HighwayCell(nn.Module):
+    """Of another paper than ours: two gates, one of which is open at every position."""
+
+    gate_names = ("transform_gate", "carry_gate")
+
+    def gate_values(self, attended: Tensor, state: DepthwiseState) -> tuple[Tensor, ...]:
+        return torch.full_like(attended, 0.25), torch.full_like(attended, 0.95)
+
+    def forward(self, attended: Tensor, state: DepthwiseState) -> DepthwiseState:
+        return DepthwiseState(output=attended, cell=state.cell)
+
+
+def test_a_cell_that_names_its_gates_is_measured() -> None:
+    cell = HighwayCell()
+    model: Any = SimpleNamespace(encoder=SimpleNamespace(layers=[SimpleNamespace(cell=cell), SimpleNamespace()]))
+    inputs = torch.ones(3, 2, 4)
+    state = DepthwiseState(output=inputs, cell=inputs)
+    padding = {"encoder": torch.zeros(2, 3, dtype=torch.bool)}
+    batch: Any = SimpleNamespace(padding=padding, run=lambda: cell(inputs, state))
+    assert gated_cells(model.encoder) == [(1, None, cell)]
+    rows = measure_gates(model, ["encoder"], [batch])
+    (row,) = rows["encoder"]
+    assert {name: (gate.mean, gate.open) for name, gate in row.gates.items()} == {
+        "transform_gate": (0.25, 0),
+        "carry_gate": (pytest.approx(0.95), 1),
+    }
+    assert list(row.document()) == ["layer", "cell", "transform_gate", "carry_gate", "cell_norm", "output_norm"]
+    assert "carry gate" in as_text(StackReport("highway.pt", "highway", "valid", 2, {"encoder": 6}, rows))
