@@ -56,6 +56,11 @@ def spread(values: Sequence[float], digits: int) -> str:
     return f"{mean} ± {statistics.stdev(values):,.{digits}f}"
 
 
+def decimal(value: float | None, form: str) -> str:
+    """Return a number in a form such as ".2f"; "-" for None."""
+    return "-" if value is None else format(value, form)
+
+
 def shown(value: Any) -> str:
     """Return a value of a JSON document as people read it; "" for None and for empty values."""
     if value is None:

@@ -30,7 +30,7 @@ from fairseq_depthwise.evaluation import languages
 from fairseq_depthwise.evaluation.scores import Score, TranslationMetric
 from fairseq_depthwise.evaluation.significance import DEFAULT_SAMPLES, TESTS, paired_test, spread
 from fairseq_depthwise.evaluation.translations import Translations, read_reference
-from fairseq_depthwise.tables import aligned
+from fairseq_depthwise.tables import aligned, decimal
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -171,10 +171,10 @@ def _rows(systems: Sequence[_System]) -> list[list[str]]:
     rows = [["system", base.scores[0].name, *columns, "difference", "p"]]
     for system in systems:
         seeds = system.seeds
-        row = [system.name, _number(seeds["mean"])]
+        row = [system.name, decimal(seeds["mean"], ".2f")]
         if has_seeds:
             row.append(str(len(system.files)))
-            row += [_number(seeds[name]) for name in ("standard_deviation", "lowest", "highest")]
+            row += [decimal(seeds[name], ".2f") for name in ("standard_deviation", "lowest", "highest")]
         if system is not base:
             p_values = ", ".join(f"{p_value:.4f}" for p_value in system.p_values)
             row += [f"{seeds['mean'] - base.seeds['mean']:+.2f}", p_values or "-"]
@@ -193,12 +193,12 @@ def _as_json(system: _System, base: _System) -> dict[str, Any]:
 
 # --- many languages --------------------------------------------------------------------------------------------------
 
-#: Name in a summary -> title of its row, and digits after the point.
+#: Name in a summary -> title of its row, and form of its numbers.
 _MEANS = {
-    "mean": ("mean over {languages}", 2),
-    "bleu94": ("BLEU94", 2),
-    "bleu4": ("BLEU4", 2),
-    "win_ratio": ("WR, %", 1),
+    "mean": ("mean over {languages}", ".2f"),
+    "bleu94": ("BLEU94", ".2f"),
+    "bleu4": ("BLEU4", ".2f"),
+    "win_ratio": ("WR, %", ".1f"),
 }
 
 
@@ -229,9 +229,9 @@ def _compare_languages(options: argparse.Namespace) -> None:
 
     rows = [["language", *folders]]
     for language in base:
-        rows.append([language, *(_number(scores[language].score) for _, scores in systems)])
-    for name, (title, digits) in _MEANS.items():
-        cells = [_number(summary[name], digits) for summary in summaries]
+        rows.append([language, *(decimal(scores[language].score, ".2f") for _, scores in systems)])
+    for name, (title, form) in _MEANS.items():
+        cells = [decimal(summary[name], form) for summary in summaries]
         rows.append([title.format(languages=len(base)), *cells])
     print(aligned(rows), end="")
     notes = [f"no {name.upper()}: {reason}" for name, reason in reasons.items() if reason]
@@ -263,7 +263,3 @@ def _scores_in(folder: str, options: argparse.Namespace) -> dict[str, languages.
         result = score_system(system, [reference], [read_reference(reference)], metric)
         scores[language] = languages.LanguageScore(result.score, metric.name, result.signature)
     return scores
-
-
-def _number(value: float | None, digits: int = 2) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
