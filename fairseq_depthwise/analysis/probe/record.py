@@ -185,10 +185,10 @@ def write_linearized(path: str, output: str | Path, layer: str, state: str, fit:
     """Write the checkpoint of a ``linearized_transformer`` in which one layer is replaced, as after training it."""
     trained = checkpoints.load_checkpoint(path, mapped=True)
     values = trained["model"]
-    # The replaced layer stays in the checkpoint, as the linear layer's ``intact``.
     side, number = layer.split(".")
     prefix = f"{side}.layers.{int(number) - 1}."
     like = next(value for name, value in values.items() if name.startswith(prefix))
+    # The replaced layer stays in the checkpoint, as the linear layer's ``intact``.
     model = {}
     for name, value in values.items():
         if name.startswith(prefix):
