@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import torch
 
-from fairseq_compat import belonging, plain_values
+from fairseq_compat import plain_values, provenance
 from fairseq_compat.errors import UserError, named
 from fairseq_compat.files import atomic_write, require_file
 
@@ -74,11 +74,11 @@ def require_checkpoint(state: Any, name: str) -> None:
     model, task = (Namespace(**options_in(state, part)) for part in ("model", "task"))
     widths = [vars(model).get(f"{side}_embed_dim", 512) for side in ("encoder", "decoder")]
     width = max((one for one in widths if isinstance(one, int)), default=512)
-    if width * max(belonging.limits_in(model).values(), default=0) > _MOST_IN_POSITIONS:
+    if width * max(provenance.limits_in(model).values(), default=0) > _MOST_IN_POSITIONS:
         raise UserError(f"{name} is refused: no memory holds as many positions as its options name")
-    if recorded := belonging.recorded_in(state):
-        found = {**belonging.of_model(model), **belonging.limits_in(task)}
-        belonging.require_same(name, recorded, found, "its own options")
+    if recorded := provenance.recorded_in(state):
+        found = {**provenance.of_model(model), **provenance.limits_in(task)}
+        provenance.require_same(name, recorded, found, "its own options")
 
 
 def require_one_value(model: torch.nn.Module, values: Mapping[str, torch.Tensor]) -> None:
