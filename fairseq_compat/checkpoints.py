@@ -1,7 +1,7 @@
 """Reading checkpoints without running what is in them, and saying plainly what is wrong with one.
 
-:mod:`fairseq_compat.plain_values` builds plain values and tensors, on every PyTorch; everything else is refused before
-it is built. The checksums of a file are compared with its bytes before it is loaded, which PyTorch does not do.
+:mod:`fairseq_compat.safe_unpickling` builds plain values and tensors, on every PyTorch; everything else is refused
+before it is built. The checksums of a file are compared with its bytes before it is loaded, which PyTorch does not do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import torch
 
-from fairseq_compat import plain_values, provenance
+from fairseq_compat import provenance, safe_unpickling
 from fairseq_compat.errors import UserError, named
 from fairseq_compat.files import atomic_write, require_file
 
@@ -42,8 +42,8 @@ def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> A
             return load(opened, mapped=mapped)
     name = getattr(file, "name", "the checkpoint")
     try:
-        return plain_values.read(file, mapped=mapped)
-    except plain_values.RefusedError as error:
+        return safe_unpickling.read(file, mapped=mapped)
+    except safe_unpickling.RefusedError as error:
         raise UserError(f"{name} is refused: {error}") from error
     except Exception as error:  # what reading a damaged file raises is anything from EOFError to AssertionError
         if "allocate" in str(error) or isinstance(error, MemoryError):
