@@ -11,7 +11,7 @@ from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from fairseq.optim.lr_scheduler.inverse_square_root_schedule import InverseSquareRootLRScheduleConfig
 
 from fairseq_compat import UserError
-from fairseq_depthwise.optim.restart_schedule import parse_restarts, rate, schedule_step
+from fairseq_depthwise.optim.restart_schedule import RESTARTS, parse_restarts, rate, restarts_in, schedule_step
 
 
 # fairseq reads these annotations at run time: no `from __future__ import annotations` here.
@@ -81,7 +81,7 @@ class InverseSqrtRestartSchedule(FairseqLRScheduler):
 
     def state_dict(self) -> dict[str, Any]:
         """Return fairseq's part, the restarts done so far, the updates, and a warm start's step."""
-        own = {"start": self._start, "restarts": sorted(self._done), "updates": self._updates}
+        own = {"start": self._start, RESTARTS: sorted(self._done), "updates": self._updates}
         return {**super().state_dict(), **own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -92,5 +92,5 @@ class InverseSqrtRestartSchedule(FairseqLRScheduler):
         """
         super().load_state_dict(state_dict)
         self._start = state_dict.get("start", 0)
-        self._done = set(state_dict.get("restarts", ()))
+        self._done = set(restarts_in(state_dict))
         self._updates = state_dict.get("updates")

@@ -9,11 +9,15 @@ rate is back at its peak.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from fairseq_compat import UserError
+
+#: Entry of a schedule's state in checkpoints: the updates after which it restarted, in ascending order. `grow` adds to
+#: it and `inspect` shows it, whatever the schedule.
+RESTARTS = "restarts"
 
 
 @runtime_checkable
@@ -27,6 +31,11 @@ class RestartableSchedule(Protocol):
 
     def start_at(self, step: int) -> float:
         """Begin as if a trained model's schedule, which is at ``step``, restarted at update 0."""
+
+
+def restarts_in(state: Mapping[str, Any] | None) -> tuple[int, ...]:
+    """Return the updates after which a schedule restarted, from its state in a checkpoint."""
+    return tuple((state or {}).get(RESTARTS) or ())
 
 
 def schedule_step(updates: int, restarts: Iterable[int], warmup: int, start: int = 0) -> int:

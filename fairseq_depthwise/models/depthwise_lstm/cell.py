@@ -166,6 +166,9 @@ class DepthwiseLSTMCell(nn.Module):
                 self.observer(gates, above)
         return above
 
+    #: Names of the gates that :meth:`gate_values` returns, for analyses.
+    gate_names = ("input_gate", "forget_gate", "output_gate")
+
     def gate_values(self, attended: Tensor, state: DepthwiseState) -> GateValues:
         """Return the gates that :meth:`forward` has for the same arguments."""
         return self.gates(torch.cat([state.output, attended], dim=-1))
