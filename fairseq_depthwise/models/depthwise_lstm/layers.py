@@ -7,16 +7,18 @@ connection and no feed-forward sub-layer; the cell takes over both.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell, DepthwiseRNNCell, DepthwiseState
 from fairseq_depthwise.modules.attention import MultiheadAttention
-from fairseq_depthwise.modules.decoding.cache import StepCache
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.stack import Connection
+
+if TYPE_CHECKING:
+    from fairseq_depthwise.modules.decoding.cache import StepCache
 
 DepthwiseCell = DepthwiseLSTMCell | DepthwiseRNNCell
 
