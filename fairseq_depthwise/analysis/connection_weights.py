@@ -19,8 +19,7 @@ import numpy as np
 from torch import Tensor
 
 from fairseq_depthwise.analysis.analysis import MeanDeviation, RunningMoments, StackBatch, StackReport
-from fairseq_depthwise.modules.connections.readers import changed_readers
-from fairseq_depthwise.modules.stack import Connection
+from fairseq_depthwise.analysis.connection_sources import Trace, changed_readers, has_sources, sources_of, without
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,7 @@ class SourceWeight:
 
 def has_weights(stack: Any) -> bool:
     """Return whether the connection of an encoder or a decoder has weights, for some number of layers."""
-    connection = getattr(stack, "connection", None)
-    return isinstance(connection, Connection) and type(connection).source_weights is not Connection.source_weights
+    return has_sources(getattr(stack, "connection", None))
 
 
 def measure_weights(
@@ -56,25 +54,27 @@ def measure_weights(
     rises: dict[tuple[str, int | str, str], float] = defaultdict(float)
     tokens = 0
 
-    def add(side: str, layer: int | str, states: Sequence[Any], read: Any) -> Any:
+    connections = {side: getattr(model, side).connection for side in moments}
+
+    def add(side: str, layer: int | str, trace: Trace, layer_input: Any) -> Any:
         real = padding[side].logical_not().t()
-        for source, weight in getattr(model, side).connection.source_weights(states).items():
-            moments[side].setdefault((layer, source), RunningMoments()).add(weight.expand_as(real)[real])
-        return read
+        for name, source in sources_of(connections[side], trace).items():
+            moments[side].setdefault((layer, name), RunningMoments()).add(source.weight.expand_as(real)[real])
+        return layer_input
 
     for batch in batches:
         padding = batch.padding
         with ExitStack() as watching:
             for side in moments:
                 if has_weights(stack := getattr(model, side)):
-                    watching.enter_context(changed_readers(stack.connection, partial(add, side)))
+                    watching.enter_context(changed_readers(stack, partial(add, side)))
             batch.run()
         if ablate:
             whole, count = batch.loss()
             tokens += count
             for side, of_side in moments.items():
                 for layer, source in of_side:
-                    with without_source(getattr(model, side).connection, layer, source):
+                    with without_source(getattr(model, side), layer, source):
                         rises[side, layer, source] += batch.loss()[0] - whole
     return {
         side: [
@@ -85,13 +85,16 @@ def measure_weights(
     }
 
 
-def without_source(connection: Connection, layer: int | str, source: str) -> AbstractContextManager[None]:
+def without_source(stack: Any, layer: int | str, source: str) -> AbstractContextManager[None]:
     """Leave a source out of what one reader reads, with the numbers and names of :class:`SourceWeight`."""
+    connection = stack.connection
 
-    def change(place: int | str, states: Sequence[Any], read: Any) -> Any:
-        return connection.without(read, connection.source_parts(states)[source]) if place == layer else read
+    def change(place: int | str, trace: Trace, layer_input: Any) -> Any:
+        if place != layer:
+            return layer_input
+        return without(layer_input, sources_of(connection, trace)[source])
 
-    return changed_readers(connection, change)
+    return changed_readers(stack, change)
 
 
 def as_text(report: StackReport) -> str:
