@@ -9,8 +9,7 @@ from torch import Tensor
 
 from fairseq_compat import UserError
 from fairseq_depthwise.analysis.analysis import StackBatch
-from fairseq_depthwise.analysis.gates import CellStatistics, measure_gates
-from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell
+from fairseq_depthwise.analysis.gates import CellStatistics, has_gates, measure_gates
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer
 from fairseq_depthwise.modules.stack import SIDES
 from fairseq_depthwise.serving.directions import target_start
@@ -56,7 +55,7 @@ def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str
         "models": len(translator.models),
     }
     layers = model.encoder.layers
-    if isinstance(getattr(layers[0], "cell", None), DepthwiseLSTMCell):
+    if has_gates(model):
         document["gates"] = _gates(model, source, previous)
     if isinstance(layers[0], MultiUnitEncoderLayer):
         document["units"] = [_rounded(layer.coefficients()) for layer in layers]

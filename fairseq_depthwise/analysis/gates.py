@@ -37,7 +37,8 @@ from fairseq_depthwise.analysis.analysis import (
 )
 from fairseq_depthwise.analysis.loaded_model import LoadedModel
 from fairseq_depthwise.figures import write_figure
-from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell, DepthwiseState, GateValues
+from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState, GateValues
+from fairseq_depthwise.models.depthwise_lstm.layers import DepthwiseEncoderLayer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,6 +106,12 @@ class CellSums:
             for name in _GATES
         ]
         return CellStatistics(self.layer, self.cell, *gates, *(of[name] for name in _NORMS))
+
+
+def has_gates(model: Any) -> bool:
+    """Return whether a model's layers are connected by cells with gates."""
+    layer = model.encoder.layers[0]
+    return isinstance(layer, DepthwiseEncoderLayer) and layer.cell.has_gates
 
 
 def cells_of(layers: Iterable[Any]) -> Iterator[tuple[int, str | None, Any]]:
@@ -210,7 +217,7 @@ def _draw_band(axes: Axes, rows: Sequence[CellStatistics], field: str, number: i
 
 def _measure(loaded: LoadedModel, options: argparse.Namespace) -> StackReport:
     model, sides = loaded.model, sides_of(options)
-    if isinstance(getattr(model.encoder.layers[0], "cell", None), DepthwiseLSTMCell):
+    if has_gates(model):
         if options.ablate:
             raise UserError(f"--ablate is for connections with weights, and {loaded.path} has gates; leave it out")
         return report_on(loaded, options, partial(measure_gates, model, sides))
