@@ -15,6 +15,7 @@ from fairseq_depthwise.checkpoints.sizes import count_parameters, depths_in
 from fairseq_depthwise.growth.resuming import last_epoch, stages_in
 from fairseq_depthwise.growth.stages import parse_stages
 from fairseq_depthwise.modules.stack import SIDES
+from fairseq_depthwise.optim.restart_schedule import restarts_in
 
 
 def summarize(state: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -50,7 +51,7 @@ def summarize(state: Mapping[str, Any], name: str) -> dict[str, Any]:
         "mid_epoch": bool(iterator and iterator.get("iterations_in_epoch")),
         "lr_scheduler": scheduler.get("_name") or scheduler.get("lr_scheduler"),
         "peak_lr": max(rates) if isinstance(rates, list) else rates,
-        "restarts": tuple((history.get("lr_scheduler_state") or {}).get("restarts") or ()),
+        "restarts": restarts_in(history.get("lr_scheduler_state") or {}),
         **_stage(state, depths, options),
         "optimizer_state": bool(optimizer.get("state", optimizer)),
         "moving_average": bool(extra.get("ema")),
