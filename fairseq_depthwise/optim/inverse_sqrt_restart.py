@@ -1,7 +1,7 @@
-"""``--lr-scheduler inverse_sqrt_restart``: fairseq's ``inverse_sqrt`` that can start again at its peak.
+"""``--lr-scheduler inverse_sqrt_restart``: fairseq's ``inverse_sqrt`` that can restart at its peak.
 
-Without restarts it is ``inverse_sqrt``, whose options it has. Restarts come from ``--restart-updates``, or from whoever
-grows the model while it is being trained.
+Without restarts it is ``inverse_sqrt``, whose options it has. Restarts come from ``--restart-updates``, or from a task
+that grows the model during training.
 """
 
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class InverseSqrtRestartConfig(InverseSquareRootLRScheduleConfig):
         default="",
         metadata={
             "help": "restart after these numbers of updates, counted from the beginning of training and separated by "
-            "commas: the rate goes back to its peak, but a warm-up that is unfinished goes on"
+            "commas: the rate returns to its peak, but an unfinished warm-up continues"
         },
     )
 
@@ -35,19 +35,19 @@ class InverseSqrtRestartConfig(InverseSquareRootLRScheduleConfig):
 class InverseSqrtRestartSchedule(FairseqLRScheduler):
     """Warm-up, decay by inverse square root, restarts; see :mod:`fairseq_depthwise.optim.restart_schedule`.
 
-    Only counts are kept: which restarts were done, and where a warm start began. Peak and warm-up are read from the
-    options, so a run resumed with others follows these.
+    Only counts are saved: which restarts were done, and where a warm start began. Peak and warm-up come from the
+    options, so a run that is resumed with other options follows these.
     """
 
-    #: Other schedulers whose trainings this one goes on with.
+    #: Other schedulers whose trainings this one can resume.
     continues = ("inverse_sqrt",)
 
     def __init__(self, cfg: Any, optimizer: Any) -> None:
         super().__init__(cfg, optimizer)
         rates = list(cfg.lr)
         if len(rates) != 1:
-            given = ",".join(map(str, rates))
-            raise UserError(f"--lr {given!r} is not one learning rate; inverse_sqrt_restart needs one, its peak")
+            text = ",".join(map(str, rates))
+            raise UserError(f"--lr {text!r} is not one learning rate; inverse_sqrt_restart needs one, its peak")
         if cfg.warmup_updates < 0:
             raise UserError(f"--warmup-updates {cfg.warmup_updates} is out of range; it must be at least 0")
         #: The rate at the end of the warm-up and at every restart.
@@ -55,7 +55,7 @@ class InverseSqrtRestartSchedule(FairseqLRScheduler):
         self._planned = parse_restarts(cfg.restart_updates)
         self._done: set[int] = set()
         self._start = 0
-        #: The updates done so far; None where a checkpoint does not say, until fairseq does.
+        #: The updates done so far; None if a checkpoint has no number, until fairseq passes one.
         self._updates: int | None = 0
         self.step_update(0)
 
@@ -70,7 +70,8 @@ class InverseSqrtRestartSchedule(FairseqLRScheduler):
         return self.step_update(self._updates or 0)
 
     def step_update(self, num_updates: int) -> float:
-        """Give the optimizer the rate of the update after ``num_updates`` updates, and return it."""
+        """Set the optimizer's rate for the update after ``num_updates`` updates, and return it."""
+        # All planned restarts since the last call are due.
         since = num_updates if self._updates is None else self._updates
         self._done.update(restart for restart in self._planned if since <= restart <= num_updates)
         self._updates = max(since, num_updates)
@@ -81,14 +82,18 @@ class InverseSqrtRestartSchedule(FairseqLRScheduler):
 
     def state_dict(self) -> dict[str, Any]:
         """Return fairseq's part, the restarts done so far, the updates, and a warm start's step."""
-        own = {"start": self._start, RESTARTS: sorted(self._done), "updates": self._updates}
-        return {**super().state_dict(), **own}
+        return {
+            **super().state_dict(),
+            "start": self._start,
+            RESTARTS: sorted(self._done),
+            "updates": self._updates,
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from a checkpoint, also from one of stock ``inverse_sqrt``, which has had no restarts.
+        """Resume from a checkpoint, also from one of stock ``inverse_sqrt``, which has no restarts.
 
-        What was done stays done. Of ``--restart-updates``, which may have changed since, only those count that are not
-        behind the checkpoint; a restart right at it still decides the next update.
+        Restarts that were done remain. Of ``--restart-updates``, which may have changed since, only those count that
+        are not before the checkpoint; a restart exactly at it still determines the next update.
         """
         super().load_state_dict(state_dict)
         self._start = state_dict.get("start", 0)

@@ -1,28 +1,35 @@
-"""The inverse square root schedule with restarts: counts in, rates out.
+"""What a learning rate schedule with restarts has to offer, and the inverse square root schedule with restarts.
 
-Source: "Shallow-to-Deep Training for Neural Machine Translation", Section 4.3, and the authors' program, which says
-what the paper leaves open: what follows a stage that ends within the warm-up. Updates are counted through all stages
-of a training. Beside them runs the schedule's step s, of which the rate is a function. Every update advances s by 1,
-and a restart makes it min(s, W), where W is the length of the warm-up: an unfinished warm-up goes on, otherwise the
-rate is back at its peak.
+Source: "Shallow-to-Deep Training for Neural Machine Translation", Section 4.3. What follows a stage that ends within
+the warm-up is not in the paper, but in the authors' program.
+
+Updates are counted through all stages of a training. The rate is a function of the schedule's step s. Every update
+advances s by 1, and a restart sets it to min(s, W), where W is the length of the warm-up: an unfinished warm-up
+continues, otherwise the rate returns to its peak.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
 from fairseq_compat import UserError
 
-#: Entry of a schedule's state in checkpoints: the updates after which it restarted, in ascending order. `grow` adds to
-#: it and `inspect` shows it, whatever the schedule.
+#: The entry of a saved schedule with the updates after which it restarted, in order.
 RESTARTS = "restarts"
 
 
 @runtime_checkable
 class RestartableSchedule(Protocol):
-    """A learning rate schedule that whoever grows the model can restart; ``peak`` is the rate at every restart."""
+    """A learning rate schedule that restarts when the model grows.
+
+    Its ``state_dict`` has the entry ``RESTARTS``, and loading one restarts after these updates: a model that is grown
+    as a file gets its restart from :func:`add_restart`.
+
+    Attributes:
+        peak: the rate at every restart.
+    """
 
     peak: float
 
@@ -33,24 +40,29 @@ class RestartableSchedule(Protocol):
         """Begin as if a trained model's schedule, which is at ``step``, restarted at update 0."""
 
 
-def restarts_in(state: Mapping[str, Any] | None) -> tuple[int, ...]:
-    """Return the updates after which a schedule restarted, from its state in a checkpoint."""
-    return tuple((state or {}).get(RESTARTS) or ())
+def restarts_in(saved: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the updates after which a saved schedule restarted; none for schedules without restarts."""
+    return tuple(saved.get(RESTARTS) or ())
+
+
+def add_restart(saved: MutableMapping[str, Any], num_updates: int) -> None:
+    """Let a saved schedule restart after ``num_updates`` updates; schedules without restarts ignore it."""
+    saved[RESTARTS] = sorted({*restarts_in(saved), num_updates})
 
 
 def schedule_step(updates: int, restarts: Iterable[int], warmup: int, start: int = 0) -> int:
-    """Return the schedule's step s after ``updates`` updates, the one that decides the rate of the next update.
+    """Return the schedule's step s after ``updates`` updates, which determines the rate of the next update.
 
-    Restarts that lie ahead do nothing yet; the ``start`` leads, like a restart, no further than W = ``warmup``.
+    Restarts that lie ahead have no effect yet; ``start``, like a restart, leads no further than W = ``warmup``.
     """
-    # A restart at r makes s - updates the lesser of itself and W - r, so the latest alone decides; the start is like a
+    # A restart at r sets s - updates to min(s - updates, W - r), so only the latest restart counts; the start is like a
     # restart at 0.
     latest = max((restart for restart in restarts if restart <= updates), default=0)
     return updates + min(start, warmup - latest)
 
 
 def rate(step: int, peak: float, warmup: int, initial: float = 0.0) -> float:
-    """Return the learning rate at step s: from ``initial`` straight up to ``peak`` at W, then peak * sqrt(W / s).
+    """Return the learning rate at step s: linear from ``initial`` to ``peak`` at W, then peak * sqrt(W / s).
 
     Without a warm-up (W = 0) the rate starts at its peak and decays as with W = 1.
     """
@@ -62,8 +74,13 @@ def rate(step: int, peak: float, warmup: int, initial: float = 0.0) -> float:
 
 def parse_restarts(text: str) -> tuple[int, ...]:
     """Parse the numbers of updates in ``--restart-updates``; none if it is empty."""
-    parts = text.split(",") if text.strip() else []
-    restarts = [int(part) if part.strip().isdecimal() else 0 for part in parts]  # 0 is refused like what is no number
+    if not text.strip():
+        return ()
+
+    restarts: list[int] = []
+    for part in text.split(","):
+        # 0 is no restart, and is refused below together with what is not a number.
+        restarts.append(int(part) if part.strip().isdecimal() else 0)
     if any(later <= earlier for earlier, later in pairwise([0, *restarts])):
         raise UserError(f"--restart-updates {text!r} must be growing whole numbers of updates, such as 8000,16000")
     return tuple(restarts)

@@ -192,8 +192,10 @@ def build_inner(options: Mapping[str, Any], task: FairseqTask) -> nn.Module:
 
 def depths_of(model: nn.Module) -> dict[str, int]:
     """Return side -> number of layers; raise UserError for models of a kind that is not known here."""
-    by_units = isinstance(model, StackModel) and max(getattr(model, side).connection.units for side in SIDES) > 1
-    if by_units or not isinstance(model, StackModel | TransformerModelBase):
+    is_known = isinstance(model, StackModel | TransformerModelBase)
+    if isinstance(model, StackModel):
+        is_known = all(getattr(model, side).connection.sublayers == 1 for side in SIDES)
+    if not is_known:
         raise UserError(
             f"a {type(model).__name__} cannot be linearized; only models of this plugin's families and fairseq's own "
             "transformer can, if layers are connected as a whole (--connection-unit layer)"
