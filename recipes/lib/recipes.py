@@ -133,3 +133,12 @@ def system_of(recipe: str, name: str) -> System:
     if name not in systems:
         raise UserError(f"{recipe} has no system {name!r}; train.sh {recipe} --list names all {len(systems)}")
     return systems[name].within(recipe)
+
+
+def baselines_of(recipe: str, system: System) -> list[str]:
+    """Return the system's baseline, that one's own baseline, and so on."""
+    baselines = []
+    while system.baseline is not None:
+        baselines.append(system.baseline)
+        system = system_of(recipe, system.baseline)
+    return baselines
