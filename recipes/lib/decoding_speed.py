@@ -21,7 +21,8 @@ from fairseq import options as fairseq_options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from recipe_step import languages_of, run_folder, say, whole_number, write_json
 from result_tables import NOTHING, filled_table
-from systems import System
+from systems import FOLDER, System
+from toml_files import read_toml
 from trained_runs import average_suffix, checkpoint_of, seeds_to_evaluate, with_average
 from turns import extent, ratios, take_turns, timed
 
@@ -36,33 +37,8 @@ TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 #: Figure 2 (b) of the paper on multi-unit Transformers.
 MULTI_UNIT_BATCH = 30
 
-#: Recipe -> unit, and what the papers measured: on an RTX 4090 (Tables 2, 3, 4 and 6), and on a GPU.
-PUBLISHED: dict[str, tuple[str, dict[str, float]]] = {
-    "wmt14_en_de": (
-        "sentences/s",
-        {
-            "transformer_3l": 1209.62,
-            "transformer_base": 750.58,
-            "transformer_12l": 429.00,
-            "transformer_18l": 299.81,
-            "transformer_24l": 229.90,
-            "depthwise_lstm_3l": 1121.16,
-            "depthwise_lstm_6l": 674.96,
-            "depthwise_lstm_12l": 379.83,
-            "depthwise_lstm_18l": 277.21,
-            "depthwise_lstm_24l": 202.40,
-            "depthwise_lstm_big_12l": 181.58,
-            "depthwise_lstm_big_12l_6l": 316.15,
-            "depthwise_lstm_big_12l_6l_1layer": 363.60,
-            "depthwise_rnn": 737.60,
-            "depthwise_lstm_1layer": 742.19,
-            "depthwise_lstm_hidden1536": 683.67,
-            "depthwise_lstm_concat": 649.27,
-            "depthwise_lstm_two_cells": 581.13,
-        },
-    ),
-    "nist_zh_en": ("tokens/s", {"mute_1u": 890, "mute": 863, "mute_6u": 830, "mute_big": 838}),
-}
+#: Recipe -> system -> speed in its paper.
+PUBLISHED: dict[str, dict[str, str]] = read_toml(FOLDER / "speeds.toml")
 
 
 @dataclass(frozen=True)
@@ -115,7 +91,11 @@ def measure_speed(recipe_name: str, name: str) -> None:
     decoders = {}
     for label, checkpoint in _checkpoints(recipe_name, name, system, seed).items():
         decoders[label] = _decoder(recipe, checkpoint, work / "data-bin", settings)
-    speeds = take_turns(decoders, settings.rounds)
+    sentences: dict[str, list[float]] = {}
+    tokens: dict[str, list[float]] = {}
+    for label, rounds in take_turns(decoders, settings.rounds).items():
+        sentences[label] = [speed.sentences for speed in rounds]
+        tokens[label] = [speed.tokens for speed in rounds]
 
     test = read_lines(str(work / "data-bin" / "tests.txt"))[0]
     device = _device_name(settings)
@@ -132,8 +112,8 @@ def measure_speed(recipe_name: str, name: str) -> None:
         "length_penalty": recipe.length_penalty,
         "max_tokens": settings.max_tokens,
         "batch_sentences": settings.batch_sentences,
-        "sentences_per_second": {label: [speed.sentences for speed in rounds] for label, rounds in speeds.items()},
-        "tokens_per_second": {label: [speed.tokens for speed in rounds] for label, rounds in speeds.items()},
+        "sentences_per_second": sentences,
+        "tokens_per_second": tokens,
     }
     write_json(work / "systems" / f"{name}{average_suffix()}.{test}.speed.json", document)
 
@@ -141,9 +121,7 @@ def measure_speed(recipe_name: str, name: str) -> None:
         device += f", {threads} thread{'s' if threads > 1 else ''}"
     print(f"{recipe_name}, {name}: {system.about}; {test} on {device}")
     print(f"{settings.precision}, beam {recipe.beam}, lenpen {recipe.length_penalty}, batches of {settings.batch}")
-    unit, numbers = PUBLISHED.get(recipe_name, ("", {}))
-    published = {label: f"{number:g} {unit}" for label, number in numbers.items()}
-    print(f"\n{_table(speeds, published)}")
+    print(f"\n{_table(sentences, tokens, PUBLISHED.get(recipe_name, {}))}")
     print(f"median (lowest-highest) of {settings.rounds} rounds, in turns; tokens: subwords and ends of sentences")
 
 
@@ -236,14 +214,14 @@ def _batches(task: Any, model: Any, saved: Any, settings: Settings) -> list[dict
     return batches
 
 
-def _table(speeds: Mapping[str, Sequence[Speed]], published: Mapping[str, str]) -> str:
+def _table(
+    sentences: Mapping[str, Sequence[float]], tokens: Mapping[str, Sequence[float]], published: Mapping[str, str]
+) -> str:
     """Return the speeds, and the ratio of the first system to the second if there is one, taken within rounds."""
     rows = [["system", "sentences/s", "target tokens/s", "published"]]
-    sentences = {name: [speed.sentences for speed in rounds] for name, rounds in speeds.items()}
-    tokens = {name: [speed.tokens for speed in rounds] for name, rounds in speeds.items()}
-    for name in speeds:
+    for name in sentences:
         rows.append([name, _range(sentences[name], 2), _range(tokens[name], 2), published.get(name, NOTHING)])
-    if len(speeds) > 1:
+    if len(sentences) > 1:
         of_sentences = ratios(*sentences.values())
         of_tokens = ratios(*tokens.values())
         rows.append(["ratio", _range(of_sentences, 3), _range(of_tokens, 3), NOTHING])

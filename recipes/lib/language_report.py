@@ -74,6 +74,7 @@ def language_report(
         if not by_name:
             continue
         for name, score in by_name.items():
+            signature = score.signature  # the same in all directions
             rows.append([f"{group} {name}", f"{score.score:.2f}", "-"])
         summary = summarize(by_name, base[group] if base else None)
         means = {f"mean over {len(by_name)}": summary["mean"]}
@@ -89,5 +90,5 @@ def language_report(
             rows.append([f"{group} {name}", shown, numbers.get(f"{group} {name}", "-")])
 
     notes.append("win_ratio: against the published scores of LALN + LALT (Zhang et al., 2020)")
-    notes.append(next(score.signature for by_name in scores.values() for score in by_name.values()))
+    notes.append(signature)
     return tables.aligned(rows) + "\n" + "".join(f"{note}\n" for note in notes)
