@@ -18,6 +18,9 @@ from fairseq_compat.files import require_file
 from fairseq_compat.patching import Overlay, patch, replaces
 from fairseq_compat.text import TextFile
 
+#: Where fairseq loads data of many languages.
+MANAGER = "fairseq.data.multilingual.multilingual_data_manager"
+
 
 @patch("fairseq.data.indexed_dataset")
 def damaged_data(module: Any) -> None:
@@ -289,9 +292,7 @@ def alignments_of_training(original: Any, data_path: str, split: str, *args: Any
     return dataset
 
 
-@patch(
-    "fairseq.data.multilingual.multilingual_data_manager", function="MultilingualDatasetManager.load_all_dictionaries"
-)
+@patch(MANAGER, function="MultilingualDatasetManager.load_all_dictionaries")
 def equal_dictionaries(original: Any, cls: Any, args: Any, languages: Any, load: Any, training: bool) -> Any:
     """With 100 languages, fairseq reads 200 equal dictionaries and keeps 101: 10 s and a gigabyte for 64,000 symbols.
 
@@ -306,10 +307,7 @@ def equal_dictionaries(original: Any, cls: Any, args: Any, languages: Any, load:
     return original(cls, args, languages, load_once, training)
 
 
-@patch(
-    "fairseq.data.multilingual.multilingual_data_manager",
-    function="MultilingualDatasetManager.get_data_paths_and_lang_pairs",
-)
+@patch(MANAGER, function="MultilingualDatasetManager.get_data_paths_and_lang_pairs")
 def directions_without_validation(original: Any, self: Any, split: str) -> tuple[dict[str, str], dict[str, Any]]:
     """A language pair without validation set ends ``translation_multi_simple_epoch`` with a ``KeyError``.
 
@@ -340,81 +338,56 @@ def options_of_lines(original: Any, self: Any, src_tokens: Any, src_lengths: Any
     return dataset
 
 
-@patch("fairseq.data.multilingual.multilingual_data_manager", function="MultilingualDatasetManager.prepare")
-def languages_of_pairs(original: Any, cls: Any, load_dictionary: Any, args: Any, **kwargs: Any) -> Any:
-    """A pair whose languages ``--langs`` does not have, ``--langs`` with ``--lang-dict``, or no pair is a traceback."""
-    try:
-        return original(cls, load_dictionary, args, **kwargs)
-    except ValueError as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"the languages of --lang-pairs and --langs or --lang-dict: {error}") from error
-
-
-@patch(
-    "fairseq.data.multilingual.multilingual_data_manager",
-    function="MultilingualDatasetManager.get_split_data_param_list",
-)
-def data_of_pairs(original: Any, self: Any, split: str, *args: Any, **kwargs: Any) -> Any:
+@patch(MANAGER, before="MultilingualDatasetManager.get_split_data_param_list")
+def data_of_pairs(self: Any, split: str) -> None:
     """A pair of ``--lang-pairs`` that the data folder does not have ends in a ``KeyError``."""
-    there = self.get_split_num_data_shards(split)
+    shards = self.get_split_num_data_shards(split)
     paths, pairs = self.get_data_paths_and_lang_pairs(split)
-    for part, named in pairs.items():
-        for pair in named if part in paths else ():
+    for part, path in paths.items():
+        for pair in pairs.get(part, ()):
             source, _, target = pair.partition("-")
-            if not there.get(self.get_dataset_key(part, source, target or source)):
+            if not shards.get(self.get_dataset_key(part, source, target or source)):
                 raise UserError(
-                    f"--lang-pairs {pair} is not in {paths[part]}, which has no {split}.{pair}.{source}.idx; leave the "
-                    "pair out, or make its data"
+                    f"--lang-pairs {pair} is not in {path}, which has no {split}.{pair}.{source}.idx; leave the pair "
+                    "out, or make its data"
                 )
-    return original(self, split, *args, **kwargs)
 
 
-@patch("fairseq.data.multilingual.multilingual_data_manager", function="MultilingualDatasetManager.get_sampling_ratios")
-def weights_of_pairs(
-    original: Any, self: Any, data_param_list: Any, datasets: Any, epoch: int, shard_epoch: Any = None
-) -> Any:
+@patch(MANAGER, before="MultilingualDatasetManager.get_sampling_ratios")
+def weights_of_pairs(self: Any, datasets: Any) -> None:
     """``--sampling-weights`` without one of the pairs ends in a ``KeyError``, and with one too many is not noticed.
 
-    So does a file of them, and a ``--sampling-temperature`` of 0 divides by zero.
+    The same is true of a file of them, and a ``--sampling-temperature`` of 0 divides by zero.
     """
-    option, weights = "--sampling-weights", self.args.sampling_weights
-    if self.args.sampling_weights_from_file:
-        option = f"--sampling-weights-from-file {self.args.sampling_weights_from_file}"
-        weights = _weights_in(self.args.sampling_weights_from_file)
+    option, weights, path = "--sampling-weights", self.args.sampling_weights, self.args.sampling_weights_from_file
+    if path:
+        option = f"--sampling-weights-from-file {path}"
+        require_file(path)
+        try:
+            weights = json.loads(Path(path).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise UserError(f"{option} is no JSON ({error})") from None
     if weights:
         _require_weights(option, weights, [key for key, _ in datasets])
     if self.args.sampling_method == "temperature" and not self.args.sampling_temperature > 0:
         raise UserError(f"--sampling-temperature {self.args.sampling_temperature} is out of range: give more than 0")
-    return original(self, data_param_list, datasets, epoch, shard_epoch)
-
-
-def _weights_in(path: str) -> Any:
-    """Return what is in a file of JSON."""
-    require_file(path)
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"--sampling-weights-from-file {path} is no JSON ({error})") from None
 
 
 def _require_weights(option: str, weights: Any, keys: list[str]) -> None:
     """Raise UserError unless ``weights`` has a number for every key and for nothing else."""
-    example = f"write it as {{'{keys[0]}': 0.5}} with all of {', '.join(keys)}"
     if not isinstance(weights, dict) or sorted(weights) != sorted(keys):
         names = ", ".join(map(str, weights)) if isinstance(weights, dict) else repr(weights)
-        raise UserError(f"{option} has {names}; {example}")
+        raise UserError(f"{option} has {names}; write it as {{'{keys[0]}': 0.5}} with all of {', '.join(keys)}")
     numbers = list(weights.values())
     if not all(isinstance(number, (int, float)) and 0 <= number < math.inf for number in numbers) or not any(numbers):
         raise UserError(f"{option} has the weights {numbers}, which must be numbers of 0 or more, and not all 0")
 
 
-@patch("fairseq.data.multilingual.sampling_method", function="SamplingMethod.sampling_method_selector")
-def methods_of_sampling(original: Any, self: Any) -> Any:
+@patch("fairseq.data.multilingual.sampling_method", before="SamplingMethod.sampling_method_selector")
+def methods_of_sampling(self: Any) -> None:
     """``--sampling-method RoundRobin`` samples as ``concat`` does."""
     if self.args.sampling_method == "RoundRobin":
         raise UserError("--sampling-method RoundRobin is not implemented in fairseq; give concat, which it did")
-    return original(self)
 
 
 @patch("fairseq.data.multilingual.sampled_multi_epoch_dataset", function="SampledMultiEpochDataset._next_virtual_epoch")
