@@ -62,6 +62,7 @@ def require_ranges(options: Mapping[str, Any], inside: str = "") -> None:
         value = options.get(name)
         option = f"{inside} {name!r}" if inside else f"--{name.replace('_', '-')}"
         for number in value if isinstance(value, list) else [value]:
-            is_number = isinstance(number, (int, float))
-            if is_number and not (lowest <= number <= highest and math.isfinite(number)):
+            if not isinstance(number, (int, float)):
+                continue
+            if not (lowest <= number <= highest and math.isfinite(number)):
                 raise UserError(f"{option} {number} is out of range: {lowest} to {highest}, finite")
