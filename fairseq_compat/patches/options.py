@@ -252,6 +252,9 @@ def kinds_of_values(
             settings["default"] = None if is_other_option else default
         with contextlib.suppress(argparse.ArgumentError):  # it is there already, as in fairseq
             parser.add_argument(*flags, **settings)
+    for name in getattr(dataclass_instance, "retired", ()):  # command lines of earlier versions may have it
+        if not hasattr(dataclass_instance, name):
+            parser.add_argument(f"--{name.replace('_', '-')}", help=argparse.SUPPRESS, default=argparse.SUPPRESS)
     original(parser, dataclass_instance, delete_default, with_prefix)
 
 
