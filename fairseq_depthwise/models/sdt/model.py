@@ -52,7 +52,6 @@ class SDTTransformerConfig(ResidualConfig):
         "doubly stochastic matrices that mix these streams; without a value: sinkhorn",
         one_of=("none", "sinkhorn", "permutations", "identity"),
         bare="sinkhorn",
-        earlier={"True": "sinkhorn", True: "sinkhorn", "False": "none", False: "none"},
     )
     max_relative_positions: int = distance(8)
     inter_similarity_weight: float = option(
