@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_depthwise.analysis.analysis import LayerRow, MeanDeviation, RunningMoments, StackBatch, StackReport
-from fairseq_depthwise.modules.connections.readers import changed_readers
-from fairseq_depthwise.modules.stack import Connection
+from fairseq_depthwise.analysis.connection_sources import Trace, changed_readers, has_sources, sources_of, without
 
 #: Of each layer and source, the weight over positions.
 Moments = dict[tuple[int | str, str], RunningMoments]
@@ -40,8 +39,7 @@ class SourceWeight(LayerRow):
 
 def has_weights(stack: Any) -> bool:
     """Return whether the connection of an encoder or a decoder has weights, for some number of layers."""
-    connection = getattr(stack, "connection", None)
-    return isinstance(connection, Connection) and type(connection).source_weights is not Connection.source_weights
+    return has_sources(getattr(stack, "connection", None))
 
 
 def measure_weights(
@@ -64,7 +62,7 @@ def measure_weights(
         tokens += count
         for side, moments_of_side in moments.items():
             for layer, source in moments_of_side:
-                with without_source(getattr(model, side).connection, layer, source):
+                with without_source(getattr(model, side), layer, source):
                     costs[side, layer, source] += batch.loss()[0] - whole
 
     rows: dict[str, list[SourceWeight]] = {}
@@ -78,30 +76,35 @@ def measure_weights(
 
 def _add_weights(model: Any, batch: StackBatch, moments: Mapping[str, Moments]) -> None:
     """Run a batch and add the weights of each side's connection."""
+    # While a stack is observed, another module stands in the connection's place.
+    connections = {side: getattr(model, side).connection for side in moments}
 
-    def add(side: str, layer: int | str, states: Sequence[Any], read: Any) -> Any:
+    def add(side: str, layer: int | str, trace: Trace, layer_input: Any) -> Any:
         real = batch.padding[side].logical_not().t()  # T x B
-        for source, weight in getattr(model, side).connection.source_weights(states).items():
-            moments_of_source = moments[side].setdefault((layer, source), RunningMoments())
+        for name, source in sources_of(connections[side], trace).items():
+            moments_of_source = moments[side].setdefault((layer, name), RunningMoments())
             # Weights that are not chosen by content are scalars.
-            moments_of_source.add(weight.expand_as(real)[real])
-        return read
+            moments_of_source.add(source.weight.expand_as(real)[real])
+        return layer_input
 
     with ExitStack() as observed:
         for side in moments:
             stack = getattr(model, side)
             if has_weights(stack):
-                observed.enter_context(changed_readers(stack.connection, partial(add, side)))
+                observed.enter_context(changed_readers(stack, partial(add, side)))
         batch.run()
 
 
-def without_source(connection: Connection, layer: int | str, source: str) -> AbstractContextManager[None]:
+def without_source(stack: Any, layer: int | str, source: str) -> AbstractContextManager[None]:
     """Leave a source out of what one reader reads, with the numbers and names of :class:`SourceWeight`."""
+    connection = stack.connection
 
-    def change(place: int | str, states: Sequence[Any], read: Any) -> Any:
-        return connection.without(read, connection.source_parts(states)[source]) if place == layer else read
+    def change(place: int | str, trace: Trace, layer_input: Any) -> Any:
+        if place != layer:
+            return layer_input
+        return without(layer_input, sources_of(connection, trace)[source])
 
-    return changed_readers(connection, change)
+    return changed_readers(stack, change)
 
 
 def as_text(report: StackReport) -> str:

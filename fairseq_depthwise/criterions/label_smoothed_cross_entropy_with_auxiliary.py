@@ -1,4 +1,4 @@
-"""The label-smoothed translation loss, and what the model adds to it."""
+"""The label-smoothed translation loss, plus the model's auxiliary losses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fairseq_depthwise.models.base.model import AuxiliaryLoss, StackModel, take_auxiliary_losses, unwrapped
 from fairseq_depthwise.modules.label_smoothed_loss import label_smoothed_loss
 
-#: Tells an auxiliary loss from fairseq's own entries of a logging output.
+#: Prefix of an auxiliary loss in a logging output, which also has fairseq's own entries.
 _PREFIX = "auxiliary:"
 
 
@@ -29,16 +29,17 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
         loss = translation loss, summed + sum_k weight_k * v_k * n
 
     fairseq divides the gradient of an update by the sum of n over its batches and processes, so a weight means the same
-    whatever their number and size. Where a model offers nothing, as stock models do, this is fairseq's criterion.
+    whatever their number and size. For models without auxiliary losses, such as stock models, this is fairseq's
+    criterion.
 
-    Each value is logged under its name, in training and validation; ``loss`` has them all, ``nll_loss`` has none.
+    Each value is logged under its name, in training and validation; ``loss`` includes all of them, ``nll_loss`` none.
 
-    Where probabilities are the softmax of scores, the translation loss is computed from these
+    Where probabilities are the softmax of scores, the translation loss is computed from the scores
     (:mod:`fairseq_depthwise.modules.label_smoothed_loss`), which takes less time and memory; it equals fairseq's up to
-    rounding. Our own models project on a CPU only the positions that count to the vocabulary: padding is not.
+    rounding. On a CPU, our own models project only the positions that count to the vocabulary, and no padding.
     """
 
-    #: What the model offered with its last output.
+    #: The auxiliary losses of the model's last output.
     _auxiliary_losses: dict[str, AuxiliaryLoss]
 
     def forward(
@@ -49,14 +50,17 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
         Without ``reduce`` the translation loss of each target position is returned, as fairseq's criterion does; an
         auxiliary loss belongs to no position, it is logged only.
         """
-        # On a GPU selecting positions would wait for the device in the middle of the step.
-        selects = reduce and sample["target"].device.type == "cpu" and isinstance(unwrapped(model), StackModel)
-        if selects and _is_softmax_of_scores(model):
+        # On a GPU, selecting positions would wait for the device in the middle of the step.
+        on_cpu = sample["target"].device.type == "cpu"
+        if reduce and on_cpu and isinstance(unwrapped(model), StackModel) and _is_softmax_of_scores(model):
             scored = self._counting(sample["target"])
             sample = {**sample, "net_input": {**sample["net_input"], "scored": scored}}
+
         loss, sample_size, logging_output = super().forward(model, sample, reduce)
-        offered, self._auxiliary_losses = self._auxiliary_losses, {}
-        for name, auxiliary in offered.items():
+
+        auxiliary_losses = self._auxiliary_losses
+        self._auxiliary_losses = {}  # releases their graphs
+        for name, auxiliary in auxiliary_losses.items():
             # In 16 bits the product would overflow.
             value = auxiliary.value.float() * sample_size
             logging_output[_PREFIX + name] = value.data
@@ -82,15 +86,18 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
     ) -> tuple[Tensor, Tensor]:
         """Return N x V and N, without the first positions that ``--ignore-prefix-size`` leaves out.
 
-        Where probabilities are the softmax of scores, these are the scores, in the same order of size.
+        Where probabilities are the softmax of scores, N x V are these scores; they rank words in the same order.
         """
         if not _is_softmax_of_scores(model):
             log_probabilities, target = super().get_lprobs_and_target(model, net_output, sample)
             return log_probabilities, target
-        scores, target = net_output[0], model.get_targets(sample, net_output)
+        scores = net_output[0]
+        target = model.get_targets(sample, net_output)
         if scores.dim() == 2:
+            # Only the positions that count were projected.
             return scores, target[self._counting(target)]
-        scores, target = scores[:, self.ignore_prefix_size :], target[:, self.ignore_prefix_size :]
+        scores = scores[:, self.ignore_prefix_size :]
+        target = target[:, self.ignore_prefix_size :]
         return scores.reshape(-1, scores.size(-1)), target.reshape(-1)
 
     def _counting(self, target: Tensor) -> Tensor:
@@ -101,16 +108,20 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        """Log the means over all batches and processes of an update; an auxiliary loss by sample size, as it counts."""
+        """Log the means over all batches and processes of an update; auxiliary losses are weighted by sample size."""
         super().reduce_metrics(logging_outputs)
         sample_size = sum(log.get("sample_size", 0) for log in logging_outputs)
-        for key in dict.fromkeys(key for log in logging_outputs for key in log if key.startswith(_PREFIX)):
-            total = sum(log.get(key, 0) for log in logging_outputs)
+        totals: dict[str, Any] = {}
+        for log in logging_outputs:
+            for key, value in log.items():
+                if key.startswith(_PREFIX):
+                    totals[key] = totals.get(key, 0) + value
+        for key, total in totals.items():
             metrics.log_scalar(key.removeprefix(_PREFIX), total / sample_size, sample_size, round=5)
 
 
 def _is_softmax_of_scores(model: nn.Module) -> bool:
-    """Return whether a model is one of ours, or fairseq's Transformer; others may have probabilities of their own."""
+    """Return whether a model is one of ours or fairseq's Transformer; others may normalize in another way."""
     model = unwrapped(model)
     is_known = isinstance(model, StackModel) or type(model) is TransformerModel
     return is_known and getattr(model.decoder, "adaptive_softmax", None) is None

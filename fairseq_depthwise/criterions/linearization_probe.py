@@ -1,4 +1,4 @@
-"""What the linear layers of a linearized Transformer learn: outputs of layers, or to translate in their places.
+"""What the linear layers of a linearized Transformer learn: the outputs of layers, or to translate in their place.
 
 Source: "Transformer with Depth-Wise LSTM" (the first version of "Rewiring the Transformer with Depth-Wise LSTMs"),
 Section 4, Equations 11 and 12.
@@ -23,7 +23,7 @@ from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 
 OBJECTIVES = ("distill", "task")
 
-#: Before the name of a layer, what is summed over its positions.
+#: Prefixes of a layer's name in a logging output: its summed error, and the number of its positions.
 _ERROR, _POSITIONS = "error:", "positions:"
 
 
@@ -42,10 +42,10 @@ class LinearizationProbeCriterionConfig(LabelSmoothedCrossEntropyCriterionConfig
 class LinearizationProbeCriterion(LabelSmoothedCrossEntropyCriterion):
     """``distill``: the mean squared error of the chosen layers' outputs; ``task``: the label-smoothed translation loss.
 
-    For ``distill`` all layers are fed by the intact model, so no linear layer knows of another. A position counts
-    once for each layer, and padding not at all; the sample size is the number of positions of all chosen layers. The
-    loss of an update is then the mean over layers, positions and features, however the batches are cut. Each layer's
-    own error is logged as ``mse_encoder.1``.
+    With ``distill`` all layers read the outputs of the intact model, so linear layers do not affect each other. A
+    position counts once for each layer, and padding not at all; the sample size is the number of positions of all
+    chosen layers. The loss of an update is then the mean over layers, positions and features, however sentences are
+    batched. Each layer's error is logged as ``mse_encoder.1`` and so on.
     """
 
     objective: str
@@ -63,10 +63,11 @@ class LinearizationProbeCriterion(LabelSmoothedCrossEntropyCriterion):
         self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """Compute the loss of a batch, summed; the sample size; the logging output."""
-        if not isinstance(inner := unwrapped(model), LinearizedTransformer):
+        inner_model = unwrapped(model)
+        if not isinstance(inner_model, LinearizedTransformer):
             raise UserError(
                 "--criterion linearization_probe trains --arch linearized_transformer; the model is a "
-                f"{type(inner).__name__}"
+                f"{type(inner_model).__name__}"
             )
         if self.objective == "task":
             output: tuple[Tensor, int, dict[str, Any]] = super().forward(model, sample, reduce)
@@ -76,7 +77,7 @@ class LinearizationProbeCriterion(LabelSmoothedCrossEntropyCriterion):
         losses = []
         sample_size = 0
         for name, (predicted, expected) in extra["distilled"].items():
-            # 16 bits overflow in the square, and lose what sums up.
+            # In 16 bits the square would overflow, and the sum lose its small terms.
             error = (predicted.float() - expected.float()).square().mean(dim=-1).sum()
             losses.append(error)
             sample_size += len(expected)
@@ -87,14 +88,22 @@ class LinearizationProbeCriterion(LabelSmoothedCrossEntropyCriterion):
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
         """Log the means over all batches and processes of an update."""
-        names = dict.fromkeys(
-            key.removeprefix(_ERROR) for log in logging_outputs for key in log if key.startswith(_ERROR)
-        )
+
+        def total(key: str) -> Any:
+            return sum(log.get(key, 0) for log in logging_outputs)
+
+        names: list[str] = []
+        for log in logging_outputs:
+            for key in log:
+                name = key.removeprefix(_ERROR)
+                if key.startswith(_ERROR) and name not in names:
+                    names.append(name)
         if not names:
+            # The objective is ``task``.
             super().reduce_metrics(logging_outputs)
             return
-        loss, size = (sum(log.get(key, 0) for log in logging_outputs) for key in ("loss", "sample_size"))
-        metrics.log_scalar("loss", loss / size, size, round=6)
+
+        metrics.log_scalar("loss", total("loss") / total("sample_size"), total("sample_size"), round=6)
         for name in names:
-            error, positions = (sum(log.get(key + name, 0) for log in logging_outputs) for key in (_ERROR, _POSITIONS))
-            metrics.log_scalar(f"mse_{name}", error / positions, positions, round=6)
+            positions = total(_POSITIONS + name)
+            metrics.log_scalar(f"mse_{name}", total(_ERROR + name) / positions, positions, round=6)

@@ -1,7 +1,8 @@
 """The batch of an update, shared by as many processes as there are.
 
-fairseq's ``--update-freq`` counts batches of each process, here those of an update over all processes: each update has
-the same sentences, however many processes there are; where they do not divide the batches, some take one more.
+fairseq's ``--update-freq`` counts the batches of each process. Here it counts the batches of an update over all
+processes, so each update has the same sentences, however many processes there are. Where the processes do not divide
+the batches, some take one more.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from fairseq_compat.patching import Overlay, as_configuration, replaces
 
 logger = logging.getLogger(__name__)
 
-_SCALE_WINDOW = 2**14  # fairseq's interval between increases of the loss scale of fp16, in batches
+#: fairseq's interval between increases of the loss scale of fp16, in batches.
+_SCALE_WINDOW = 2**14
 
 
 def share_updates(train: Any) -> None:
-    """Let the module ``fairseq_cli.train`` divide the batches of an update among the processes."""
-    iterators.EpochBatchIterator = SharedUpdates  # tasks make them by this name
+    """Patch the module ``fairseq_cli.train`` so that the processes share the batches of an update."""
+    # Tasks create their iterators by this name.
+    iterators.EpochBatchIterator = SharedUpdates
 
     @replaces(Trainer, "get_train_iterator")
     def get_train_iterator(original: Any, self: Any, *args: Any, **options: Any) -> Any:
@@ -33,23 +36,28 @@ def share_updates(train: Any) -> None:
 
     def grouped(iterator: Any, update_freq: int, **options: Any) -> Any:
         processes = get_global_world_size()
-        own = batches_of_process(max(update_freq, processes), processes, get_global_rank())
-        return iterators.GroupedIterator(iterator, own, **options)
+        batches = max(update_freq, processes)
+        return iterators.GroupedIterator(iterator, batches_of_process(batches, processes, get_global_rank()), **options)
 
     train.iterators = Overlay(iterators, GroupedIterator=grouped)
 
     @replaces(train, "main")
     def main(original: Any, cfg: Any) -> None:
         cfg = as_configuration(cfg)
-        processes, asked = get_global_world_size(), cfg.optimization.update_freq[0]
-        batches = max(asked, processes)
+        processes, update_freq = get_global_world_size(), cfg.optimization.update_freq[0]
+        # Every process takes part in every update, with one batch at least.
+        batches = max(update_freq, processes)
         logger.log(
-            logging.INFO if asked == batches else logging.WARNING,
+            logging.INFO if batches == update_freq else logging.WARNING,
             "an update has %d batches, up to %d for each of %d processes (--update-freq %d)",
-            batches, batches_of_process(batches, processes, 0), processes, asked,
-        )  # fmt: skip
-        if cfg.common.fp16_scale_window is None:  # the loss scale must not depend on the number of processes either
-            cfg.common.fp16_scale_window = max(1, _SCALE_WINDOW // asked)
+            batches,
+            batches_of_process(batches, processes, 0),
+            processes,
+            update_freq,
+        )
+        # Stock fairseq derives the window from the number of processes; the loss scale must not depend on it.
+        if cfg.common.fp16_scale_window is None:
+            cfg.common.fp16_scale_window = max(1, _SCALE_WINDOW // update_freq)
         original(cfg)
 
 
@@ -59,7 +67,7 @@ def batches_of_process(batches: int, processes: int, process: int) -> int:
 
 
 class SharedUpdates(iterators.EpochBatchIterator):
-    """An iterator over batches that gives each process its part of each update."""
+    """An iterator over batches that gives each process its share of each update."""
 
     #: Batches of an update over all processes, for each epoch, the last for all later ones; None for validation.
     update_freq: Sequence[int] | None = None
@@ -67,16 +75,26 @@ class SharedUpdates(iterators.EpochBatchIterator):
     shard_id: int
 
     def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> list[Any]:
-        """Return the batches of this process in an epoch; where an update has too few, an empty one, to take part."""
+        """Return the batches of this process in an epoch.
+
+        Where an update has fewer batches than there are processes, this may be an empty batch, so that every process
+        takes part in every update.
+        """
         if self.update_freq is None:
             return list(super().ordered_batches(epoch, fix_batches_to_gpus, shuffle))
+
+        # As a single shard fairseq's iterator returns the batches of all processes.
         processes, process = self.num_shards, self.shard_id
         self.num_shards, self.shard_id = 1, 0
         batches = super().ordered_batches(epoch, fix_batches_to_gpus, shuffle)
         self.num_shards, self.shard_id = processes, process
-        size, _ = self.shares(epoch)
-        parts = (batches[first : first + size][process::processes] for first in range(0, len(batches), size))
-        return [batch for part in parts for batch in part or [[]]]
+
+        update_size, _ = self.shares(epoch)
+        shared: list[Any] = []
+        for start in range(0, len(batches), update_size):
+            update = batches[start : start + update_size]
+            shared += update[process::processes] or [[]]
+        return shared
 
     def whole_order(self, epoch: int, shuffle: bool) -> list[Any]:
         """Return the batches of all processes in order, which is the same for any number of processes."""
@@ -87,11 +105,13 @@ class SharedUpdates(iterators.EpochBatchIterator):
         return order
 
     def shares(self, epoch: int) -> tuple[int, int]:
-        """Return the batches of an update of an epoch, and how many of them this process takes.
+        """Return how many batches an update of an epoch has, and how many of them this process takes.
 
-        The place in an epoch is also saved in batches of all processes, which another number of them may have reached.
+        The position in an epoch is also saved in batches of all processes, which a run with another number of them may
+        have reached.
         """
         if self.update_freq is None:
             return self.num_shards, 1
-        batches = max(self.update_freq[min(epoch, len(self.update_freq)) - 1], self.num_shards)
+        update_freq = self.update_freq[min(epoch, len(self.update_freq)) - 1]
+        batches = max(update_freq, self.num_shards)
         return batches, batches_of_process(batches, self.num_shards, self.shard_id)

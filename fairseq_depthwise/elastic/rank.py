@@ -1,4 +1,4 @@
-"""What a process of an elastic training does beyond training."""
+"""What a process of an elastic training does in addition to training."""
 
 from __future__ import annotations
 
@@ -16,11 +16,17 @@ from fairseq_compat.patching import replaces
 
 logger = logging.getLogger(__name__)
 
-ELASTIC = "FAIRSEQ_DEPTHWISE_ELASTIC"  # in the environment of a launcher's processes: its process id
+#: Environment variable of a launcher's processes: the launcher's process id.
+ELASTIC = "FAIRSEQ_DEPTHWISE_ELASTIC"
 
-PERMANENT, TRY_AGAIN = 2, 75  # exit statuses: argparse's for a wrong option, and sysexits' for "try again"
-_PR_SET_PDEATHSIG = 1  # of prctl, Linux
-_LAST_UPDATE = "fairseq_depthwise/last_update"  # in the processes' store: the update after which all of them end
+#: Exit statuses: argparse's for a wrong option, and "try again" of sysexits.h.
+PERMANENT, TRY_AGAIN = 2, 75
+
+#: Linux: the option of prctl that names the signal which a process gets when its parent ends.
+_PR_SET_PDEATHSIG = 1
+
+#: Key in the processes' store: the number of the update after which all of them end.
+_LAST_UPDATE = "fairseq_depthwise/last_update"
 
 
 def is_rank() -> bool:
@@ -30,49 +36,62 @@ def is_rank() -> bool:
 
 def train() -> int:
     """Run ``fairseq-train`` with the options of ``sys.argv``; return the exit status."""
+    # Imported here: the first needs PyTorch and the others fairseq, and a launcher imports this module without both.
     from torch.distributed.elastic.multiprocessing.errors import record
 
-    from fairseq_compat.patches import training  # with PyTorch, and the next with fairseq, which no launcher needs
+    from fairseq_compat.patches import training
     from fairseq_depthwise.elastic import batches
 
-    if sys.platform == "linux":  # the system kills this process when its launcher ends, however that ends
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if not os.path.exists(f"/proc/{os.environ[ELASTIC]}"):  # it ended before
-            sys.exit(TRY_AGAIN)
-    training.PATIENCE = 120.0  # seconds for which a file server may hold the lock of a process on a lost machine
+    _end_with_launcher()
+    # Seconds for which a file server may hold the lock of a process on a lost machine.
+    training.PATIENCE = 120.0
     command = importlib.import_module("fairseq_cli.train")
     batches.share_updates(command)
     ending = Ending(command)
     try:
-        # Without fairseq-train's own handler, which knows no status but 1; record tells the launcher.
+        # Without the wrapper that handles errors in fairseq-train, whose only status is 1; `record` tells the launcher.
         record(command.cli_main.__wrapped__)()
     except Exception as error:
         if mistake(error) is None:
             raise
         return PERMANENT
     finally:
-        for reader in multiprocessing.active_children():  # which would not hear how Python ends them
-            reader.kill()
+        # Processes that load data ignore SIGTERM, which is how Python would end them.
+        for loader in multiprocessing.active_children():
+            loader.kill()
     return TRY_AGAIN if ending.ended else 0
+
+
+def _end_with_launcher() -> None:
+    """Let Linux kill this process when its launcher ends, however that ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        launcher_ended_before = not os.path.exists(f"/proc/{os.environ[ELASTIC]}")
+        if launcher_ended_before:
+            sys.exit(TRY_AGAIN)
 
 
 class Ending:
     """Saves a checkpoint and ends ``fairseq_cli.train`` when one of its processes got SIGTERM or SIGUSR1.
 
-    The first that was asked to end writes into the processes' store the number of the update that it is about to
-    compute; the others look there after each update, hence after that write, and all end after the same update.
+    All processes must end after the same update. The first that receives a signal writes into the processes' store the
+    number of the update that it is about to compute. The others look there after each update; an update ends for all
+    together, hence after that write.
     """
 
     def __init__(self, command: Any) -> None:
         from torch.utils import data
 
-        self.ended, self._requested, self._updates = False, False, 0
+        self.ended = False
+        self._requested = False
+        self._updates = 0
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, self._request)
 
-        @replaces(data, "DataLoader")  # fairseq makes them by this name
-        def reading(original: Any, *args: Any, **options: Any) -> Any:
-            return original(*args, **{"worker_init_fn": _ignore_end, **options})
+        # fairseq creates its data loaders by this name.
+        @replaces(data, "DataLoader")
+        def data_loader(original: Any, *args: Any, **options: Any) -> Any:
+            return original(*args, **{"worker_init_fn": _ignore_sigterm, **options})
 
         @replaces(command, "validate_and_save")
         def validate_and_save(
@@ -88,10 +107,11 @@ class Ending:
             self.ended = True
             return losses, True
 
-    def _request(self, *received: object) -> None:
+    def _request(self, *signal_and_frame: object) -> None:
         self._requested = True
 
     def _is_due(self) -> bool:
+        """Return whether this update is the last; called once after each update."""
         from torch import distributed
 
         self._updates += 1
@@ -99,10 +119,11 @@ class Ending:
             return self._requested
         store = distributed.distributed_c10d._get_default_store()
         if self._requested:
-            store.compare_set(_LAST_UPDATE, "", str(self._updates + 1))  # only the first time
+            # Writes only where no process has written before.
+            store.compare_set(_LAST_UPDATE, "", str(self._updates + 1))
         return store.check([_LAST_UPDATE]) and self._updates >= int(store.get(_LAST_UPDATE))
 
 
-def _ignore_end(worker: int) -> None:
+def _ignore_sigterm(worker: int) -> None:
     """Let a process that loads data outlive the SIGTERM that a scheduler sends to all: it is needed to save."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -100,7 +100,7 @@ class Growth(dict[str, str | None]):
         if layer is None or (item.is_new and self._is_zero and ".connection." in item.stem):
             return None
         index = layer // item.of.step - item.of.first // item.of.step
-        others = range(index % item.of.units, len(item.sources), item.of.units)
+        others = range(index % item.of.sublayers, len(item.sources), item.of.sublayers)
         candidates = (f"{item.stem}.{number}{item.rest}" for number in (index, *others))
         return next((candidate for candidate in candidates if candidate in present), None)
 
@@ -134,9 +134,11 @@ class Growth(dict[str, str | None]):
         if match is None or match["list"] not in self._lists:
             return None
         of, side = self._lists[match["list"]], match["side"]
-        layer, units = of.first + int(match["index"]) * of.step, range(of.units)
-        sources = [None if one is None else one * of.units + unit for one in self._layers[side] for unit in units]
-        return _Item(match["list"], match["rest"], of, layer, layer // of.units in self._new[side], sources)
+        layer, sublayers = of.first + int(match["index"]) * of.step, range(of.sublayers)
+        sources = [
+            None if one is None else one * of.sublayers + place for one in self._layers[side] for place in sublayers
+        ]
+        return _Item(match["list"], match["rest"], of, layer, layer // of.sublayers in self._new[side], sources)
 
     def _start_at_zero(self, deep: nn.Module) -> list[str]:
         """Set what ends a residual branch of a new layer to 0; return what is not copied: also what weighs branches."""

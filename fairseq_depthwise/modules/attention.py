@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.decoding.cache import KeysValues, StepCache, additive_mask
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.linear.prepacked import JoinedLinear, join, prepack
 from fairseq_depthwise.modules.relative_positions import RelativePositions
+
+if TYPE_CHECKING:
+    # A decoder hands the cache in: training needs nothing of decoding.
+    from fairseq_depthwise.modules.decoding.cache import StepCache
+
+
+class KeysValues(NamedTuple):
+    """Keys and values with heads split, B x heads x positions x head_dim each."""
+
+    keys: Tensor
+    values: Tensor
 
 
 class MultiheadAttention(nn.Module):
     """Scaled dot-product attention over ``heads`` projections (Vaswani et al. 2017, Section 3.2).
 
-    fairseq's own module cannot be trained without biases, and sends neither cross-attention nor decoding through the
-    fused kernel; this one does both. Weights start as ``torch.nn.Linear`` sets them, uniform in
-    +-1/sqrt(fan_in), which is what the authors of the depth-wise LSTM used. With ``attend_encoder`` keys and values
-    come from the encoder; otherwise there may be tables of relative positions.
+    fairseq's own module cannot be trained without biases, and uses the fused kernel neither for cross-attention nor in
+    decoding; this one does both. Weights are initialized as in ``torch.nn.Linear``, uniform in +-1/sqrt(fan_in), which
+    is what the authors of the depth-wise LSTM used.
+
+    With ``attend_encoder`` keys and values come from the encoder's output (cross-attention). Only self-attention can
+    have tables of relative positions.
     """
 
     def __init__(
@@ -60,12 +72,13 @@ class MultiheadAttention(nn.Module):
         """Attend from every position of ``query`` (T x B x C) to those of ``source`` (S x B x C).
 
         Args:
-            query: of self-attention the same as ``source``.
+            query: in self-attention the same tensor as ``source``.
             padding: B x S, True at padding of ``source``; None where there is none.
             causal: position t sees positions up to t only.
-            cache: what the earlier steps of a beam search left, in place of source, padding and causal: :meth:`step`.
-            need_weights: also return the attention weights, which the fused kernel does not give.
-            blend: for self-attention, other values (S x B x C), and two weights: theirs, and that of the own values.
+            cache: the earlier steps of a beam search. It replaces source, padding and causal; see :meth:`step`.
+            need_weights: also return the attention weights, which the fused kernel does not compute.
+            blend: mix the values of self-attention with others (value residuals): these, S x B x C, and two weights, of
+                the other values and of this attention's.
 
         Returns T x B x C, and the weights (heads x B x T x S) or None.
         """
@@ -79,7 +92,7 @@ class MultiheadAttention(nn.Module):
         else:
             queries, keys, values = (self._split(part) for part in self._project_all(source, blend))
 
-        # 2. Attend. Without padding the kernel makes the causal mask itself and skips what it hides.
+        # 2. Attend. Without padding the kernel creates the causal mask itself and skips what it hides.
         tables = self.relative_positions
         distances = None if tables is None else tables.within(source.size(0), source.device)
         kernel_causal = causal and padding is None and distances is None and not need_weights
@@ -104,26 +117,32 @@ class MultiheadAttention(nn.Module):
         need_weights: bool = False,
         blend: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend from the newest target position of each hypothesis, 1 x N x C, to those that ``cache`` has.
+        """Attend from the newest target position of each hypothesis, 1 x N x C, to the positions in ``cache``.
 
         Returns 1 x N x C, and the weights (heads x N x 1 x S) or None; other arguments as in :meth:`forward`.
         """
-        count, distances = query.size(1), None
+        # 1. Project. The k beams of a sentence become its positions: 1 x N x C -> B x heads x k x head_dim.
+        count = query.size(1)
+        distances = None
         if self.attend_encoder:
             queries = cache.group(self.query_projection(query), self.heads)
             parts: Sequence[KeysValues] = (cache.encoder(self, self.encoder_keys),)
             mask = cache.source_mask
         else:
-            queries, *newest = (cache.group(part, self.heads) for part in self._project_all(query, blend))
-            parts = cache.append(self, KeysValues(*newest))
+            queries, keys, values = (cache.group(part, self.heads) for part in self._project_all(query, blend))
+            parts = cache.append(self, KeysValues(keys, values))
             mask = cache.ancestor_mask
-            if (tables := self.relative_positions) is not None:
-                # Of the newest position of each beam and every key, k x keys.
+            tables = self.relative_positions
+            if tables is not None:
+                # Rows of the tables for the newest position of each beam and every key, k x keys. All layers of a step
+                # have the same.
                 rows = cache.shared(
                     ("relative positions", tables.max_distance),
                     lambda: tables.rows(cache.newest, cache.positions).expand(cache.beams, cache.positions.size(0)),
                 )
                 distances = tables, rows
+
+        # 2. Attend.
         attended, weights = attend(
             queries,
             parts,
@@ -133,7 +152,8 @@ class MultiheadAttention(nn.Module):
             products=cache.products,
             need_weights=need_weights,
         )
-        # B x heads x k x head_dim -> 1 x N x C
+
+        # 3. Join the heads: B x heads x k x head_dim -> 1 x N x C.
         joined = attended.transpose(1, 2).reshape(1, count, -1).to(query.dtype)
         if weights is not None:
             weights = weights.transpose(0, 1).reshape(self.heads, count, 1, weights.size(-1))
@@ -151,19 +171,22 @@ class MultiheadAttention(nn.Module):
 
     def values_of(self, source: Tensor) -> Tensor:
         """Return the values of self-attention before they are split into heads, T x B x C."""
-        return self.value_projection(source) if self._joined is None else self._joined(source).chunk(3, dim=-1)[2]
+        if self._joined is None:
+            return self.value_projection(source)
+        _, _, values = self._joined(source).chunk(3, dim=-1)
+        return values
 
     def _project_all(self, source: Tensor, blend: tuple[Tensor, Tensor] | None) -> tuple[Tensor, ...]:
         """Return queries, keys and values of self-attention, T x B x C each."""
         if self._joined is None:
-            queries, keys, values = (
-                project(source) for project in (self.query_projection, self.key_projection, self.value_projection)
-            )
+            queries = self.query_projection(source)
+            keys = self.key_projection(source)
+            values = self.value_projection(source)
         else:
             queries, keys, values = self._joined(source).chunk(3, dim=-1)
         if blend is not None:
-            others, weights = blend
-            values = weights[0] * others + weights[1] * values
+            blended_values, weights = blend
+            values = weights[0] * blended_values + weights[1] * values
         return queries, keys, values
 
     def encoder_keys(self, source: Tensor) -> KeysValues:
@@ -186,30 +209,31 @@ def attend(
     products: bool = False,
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the sums of values, B x heads x T x head_dim, and the weights (B x heads x T x S) where wanted.
+    """Return the sums of values, B x heads x T x head_dim, and the weights (B x heads x T x S) with ``need_weights``.
 
     Args:
         queries: B x heads x T x head_dim.
-        parts: keys and values, in parts along the S positions; more than one go through plain products.
+        parts: keys and values, in parts along the S positions; the fused kernel takes one part only.
         mask: added to the scores; broadcasts to B x heads x T x S.
         distances: tables of relative positions, and their row for each pair of positions, T x S.
-        kernel_causal: let the fused kernel make the causal mask; only without ``mask`` and ``distances``.
+        kernel_causal: let the fused kernel create the causal mask; only without ``mask`` and ``distances``.
         products: compute matrix multiplications instead of the fused kernel; not together with ``kernel_causal``.
     """
     on_cpu = queries.device.type == "cpu"
-    # In a traced graph they are for its compiler to fuse; other programs have no such kernel.
+    # A traced graph has products, which its compiler may fuse; other engines have no such kernel.
     products = products or need_weights or len(parts) > 1 or torch.compiler.is_compiling()
     if distances is not None:
         tables, rows = distances
         scores = tables.key_scores(queries, rows)
         mask = scores if mask is None else scores + mask
-        # A mask with gradients makes PyTorch go through products, too, with dropout that is slow on a CPU.
+        # With a mask that needs gradients PyTorch computes products as well, but with dropout that is slow on a CPU.
         products = products or tables.value_term or (on_cpu and queries.requires_grad)
     if products:
         attended, weights = _attend_with_weights(queries, parts, mask, dropout, distances)
         return attended, weights if need_weights else None
+
     dtype = queries.dtype
-    ((keys, values),) = parts
+    keys, values = parts[0]
     if dtype == torch.bfloat16 and on_cpu and queries.requires_grad:
         # The backward pass of PyTorch's CPU kernel takes several times as long in bfloat16 as in float32.
         queries, keys, values = queries.float(), keys.float(), values.float()
@@ -232,30 +256,49 @@ def _attend_with_weights(
     dropout: Dropout,
     distances: tuple[RelativePositions, Tensor] | None,
 ) -> tuple[Tensor, Tensor]:
+    """Compute :func:`attend` by matrix multiplications."""
+    # Scores of all parts, side by side: B x heads x T x S. One part is not copied by torch.cat.
     products = [torch.matmul(queries, part.keys.transpose(2, 3)) for part in parts]
-    scores = (torch.cat(products, dim=3) if len(parts) > 1 else products[0]) * queries.size(-1) ** -0.5
+    scores = products[0] if len(parts) == 1 else torch.cat(products, dim=3)
+    scores = scores * queries.size(-1) ** -0.5
     if mask is not None:
         scores = scores + mask
     precise = torch.promote_types(scores.dtype, torch.float32)
     weights = torch.softmax(scores, dim=-1, dtype=precise).to(scores.dtype)
     dropped = dropout(weights)
-    shares = dropped.split([part.keys.size(2) for part in parts], dim=3) if len(parts) > 1 else [dropped]
-    attended = torch.matmul(shares[0], parts[0].values)
-    for share, part in zip(shares[1:], parts[1:], strict=True):
-        attended = attended + torch.matmul(share, part.values)
-    if distances is not None and distances[0].value_term:
-        attended = attended + distances[0].value_sums(dropped, distances[1])
+
+    # The sum over S is the sum over the parts.
+    part_lengths = [part.keys.size(2) for part in parts]
+    part_weights = [dropped] if len(parts) == 1 else dropped.split(part_lengths, dim=3)
+    attended = torch.matmul(part_weights[0], parts[0].values)
+    for weights_of_part, part in zip(part_weights[1:], parts[1:], strict=True):
+        attended = attended + torch.matmul(weights_of_part, part.values)
+
+    if distances is not None:
+        tables, rows = distances
+        if tables.value_term:
+            attended = attended + tables.value_sums(dropped, rows)
     return attended, weights
 
 
 def attention_mask(queries: Tensor, keys: Tensor, padding: Tensor | None, causal: bool) -> Tensor | None:
-    """Return an additive mask that broadcasts to B x heads x T x S; None where everything may be seen."""
+    """Return an additive mask that broadcasts to B x heads x T x S; None where nothing is hidden."""
     length, source_length = queries.size(2), keys.size(2)
     mask = None
     if causal and length > 1:
         future = torch.ones(length, source_length, dtype=torch.bool, device=queries.device).triu(1)
-        mask = additive_mask(future, queries.dtype)
+        mask = additive_mask(future, queries.dtype)  # T x S
     if padding is not None:
-        hidden = additive_mask(padding, queries.dtype)[:, None, None, :]
-        mask = hidden if mask is None else torch.minimum(mask, hidden)
+        padding_mask = additive_mask(padding, queries.dtype)[:, None, None, :]  # B x 1 x 1 x S
+        mask = padding_mask if mask is None else torch.minimum(mask, padding_mask)
     return mask
+
+
+def additive_mask(hidden: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return 0 where ``hidden`` is False, half the lowest finite number where it is True, to be added to scores.
+
+    Boolean masks are slow in several of PyTorch's kernels. With -inf, a row that is all hidden, such as a sentence
+    padded on the left has, would become NaN. Half of the lowest number leaves room to add a negative score in 16 bits.
+    """
+    lowest = torch.finfo(dtype).min / 2
+    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill(hidden, lowest)

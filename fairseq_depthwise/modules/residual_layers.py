@@ -7,14 +7,16 @@ Source: Vaswani et al. 2017, Section 3.1, with the layer norm at the input of ea
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.attention import MultiheadAttention
-from fairseq_depthwise.modules.decoding.cache import StepCache
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.feed_forward import FeedForward
+
+if TYPE_CHECKING:
+    from fairseq_depthwise.modules.decoding.cache import StepCache
 
 
 class ScaledNorm(nn.LayerNorm):

@@ -1,4 +1,4 @@
-"""What a stack asks of its layers and of what connects them, and how it runs them.
+"""What a stack expects of its layers and of what connects them, and how it runs them.
 
 A connection carries a state from the embedding to the stack's output. A layer knows nothing of the connection, except
 that both agree on what is passed between them: for the depth-wise model the pair (output, cell), for residual layers
@@ -7,7 +7,7 @@ one tensor, T x B x C.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,21 +21,21 @@ SIDES = ("encoder", "decoder")
 
 
 class OfLayers(NamedTuple):
-    """Which layers the items of a list of modules or parameters belong to; with them they move when the stack grows.
+    """Which layers the items of a list of modules or parameters belong to; they move with these when the stack grows.
 
     Attributes:
         first: the layer that item 0 belongs to; the number of layers stands for what reads the stack's output.
         step: layers from one item to the next.
         weighs: whether an item is a vector of weights, of the embedding, then of each ``step`` layers.
         stays: whether items stay at their place unless new layers are to change nothing.
-        units: sub-layers of a layer, where these are meant by layers.
+        sublayers: sub-layers in each layer, where sub-layers are connected one by one and count as layers here.
     """
 
     first: int = 0
     step: int = 1
     weighs: bool = False
     stays: bool = False
-    units: int = 1
+    sublayers: int = 1
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,11 @@ class StackShape:
 
     Attributes:
         embed_dim: d.
-        layers: L, or with ``units`` the number of sub-layers that are connected, so many in each layer.
-        block_size: layers in a block, or sub-layers, for connections that know blocks; 0 without.
+        layers: L; where sub-layers are connected, the number of these.
+        block_size: layers, or sub-layers, in a block, for connections that have blocks; 0 without.
         streams: n, for connections with several streams.
         manifold: which doubly stochastic matrices mix these, as in ``--hyper-manifold``; "none" for any matrices.
+        sublayers: sub-layers in each layer that are connected one by one; 1 where whole layers are connected.
     """
 
     embed_dim: int
@@ -55,29 +56,45 @@ class StackShape:
     block_size: int = 0
     streams: int = 4
     manifold: str = "none"
-    units: int = 1
+    sublayers: int = 1
+
+
+def stream_of(state: Any) -> Any:
+    """Return the part of a state that runs up the stack: its ``stream``, or the state itself."""
+    return getattr(state, "stream", state)
+
+
+def with_stream(state: Any, stream: Tensor) -> Any:
+    """Return a state with another ``stream``; it takes the place of a state that is a single tensor."""
+    return state._replace(stream=stream) if hasattr(state, "stream") else stream
 
 
 class Connection(nn.Module):
-    """The simplest connection: each layer reads the output of the one before; a layer norm ends the stack.
+    """The simplest connection: each layer reads the output of the layer below; a layer norm ends the stack.
 
-    With residual layers this is the pre-norm Transformer. A state that has more than what runs up the stack (T x B x d)
-    has that as its ``stream``.
+    With residual layers this is the pre-norm Transformer. Others override the methods, and declare in their class what
+    the rest of the program needs to know of them. A state that consists of more than what runs up the stack (T x B x d)
+    is a named tuple with that as its ``stream``.
 
     Where layers that add nothing would change what the stack computes, a module of it says by what name users know it:
-    in ``no_identity``, or in ``identity_on_top`` if new layers above all others change nothing.
+    in ``no_identity``; or in ``identity_on_top``, if new layers above all others change nothing.
 
     Attributes:
-        of_layers: name of a list of modules or parameters -> the layers that its items belong to.
-        has_blocks, has_units: whether it reads ``StackShape.block_size``, and knows sub-layers; to it these are layers.
+        of_layers: name of a list of modules or parameters -> the layers that its items belong to, for growth.
+        has_blocks: whether it reads ``StackShape.block_size``.
+        has_sublayers: whether it can connect sub-layers one by one.
+        encoder_layer, decoder_layer: the classes of layers that it needs; None where any will do.
     """
 
     of_layers: Mapping[str, OfLayers] = {}
-    has_blocks = has_units = False
+    has_blocks: bool = False
+    has_sublayers: bool = False
+    encoder_layer: type[nn.Module] | None = None
+    decoder_layer: type[nn.Module] | None = None
 
     def __init__(self, shape: StackShape) -> None:
         super().__init__()
-        self.units = shape.units
+        self.sublayers = shape.sublayers
         self.final_norm = nn.LayerNorm(shape.embed_dim)
 
     def initial_state(self, embedded: Tensor) -> Any:
@@ -86,7 +103,7 @@ class Connection(nn.Module):
 
     def layer_input(self, state: Any, index: int) -> Any:
         """Return the input of layer ``index``, counted from 0."""
-        return getattr(state, "stream", state)
+        return stream_of(state)
 
     def update(self, state: Any, index: int, output: Any) -> Any:
         """Return the state after layer ``index`` computed ``output``."""
@@ -94,31 +111,17 @@ class Connection(nn.Module):
 
     def representation(self, state: Any) -> Tensor:
         """Return the layer's representation of each position (T x B x d)."""
-        hidden: Tensor = getattr(state, "stream", state)
+        hidden: Tensor = stream_of(state)
         return hidden
+
+    def output_input(self, state: Any) -> Tensor:
+        """Return what the last layer norm reads of the state above the last layer (T x B x d)."""
+        return self.representation(state)
 
     def output(self, state: Any) -> Tensor:
         """Return the stack's output from the state above the last layer (T x B x d)."""
-        output: Tensor = self.final_norm(self.representation(state))
+        output: Tensor = self.final_norm(self.output_input(state))
         return output
-
-    def source_weights(self, states: Sequence[Any]) -> dict[str, Tensor]:
-        """Return the weight (T x B or a scalar) of each source in what is read of the last of ``states``, by name.
-
-        The states are those below each layer, then that of the stack's output; nothing where all is read alike.
-        """
-        return {}
-
-    def source_parts(self, states: Sequence[Any]) -> dict[str, Tensor]:
-        """Return what each source of :meth:`source_weights` adds to what is read (T x B x d), of which it is the sum.
-
-        For the stack's output this is before the last layer norm.
-        """
-        return {}
-
-    def without(self, read: Any, part: Tensor) -> Any:
-        """Return what is read less one of :meth:`source_parts`; the other weights stay."""
-        return read - part
 
 
 def prepare_layers(
@@ -126,13 +129,16 @@ def prepare_layers(
 ) -> list[tuple[Tensor | None, ...]]:
     """Return further arguments for the layers of a stack, one tuple for each, before the first of them runs.
 
-    Layers that take some have a class method ``prepare``, which is called with all of them, what the stack reads (T x B
-    x d) and the padding (B x T or None). It is the place for what is drawn at random, because activation checkpointing
-    runs a layer twice (dropout, which PyTorch repeats, needs no care), and for what is computed for all layers at once.
+    Layers that take some have a class method ``prepare``. It is called with all of them, what the stack reads (T x B x
+    d) and the padding (B x T or None). It is the place for what is drawn at random, because activation checkpointing
+    runs a layer twice (PyTorch itself repeats dropout), and for what is computed for all layers at once.
     """
-    alike: list[Any] = [layer for layer in layers if hasattr(layer, "prepare")]
-    prepared = dict(zip(alike, alike[0].prepare(alike, embedded, padding), strict=True)) if alike else {}
-    return [prepared.get(layer, ()) for layer in layers]
+    prepared_layers: list[Any] = [layer for layer in layers if hasattr(layer, "prepare")]
+    if not prepared_layers:
+        return [() for _ in layers]
+    arguments = prepared_layers[0].prepare(prepared_layers, embedded, padding)
+    arguments_of = dict(zip(prepared_layers, arguments, strict=True))
+    return [arguments_of.get(layer, ()) for layer in layers]
 
 
 class Stack(nn.Module):
@@ -143,36 +149,47 @@ class Stack(nn.Module):
     def set_up(
         self, side: str, config: Any, embedding: nn.Module, layers: Iterable[nn.Module], connection: Connection
     ) -> None:
-        """Take what the stack consists of, and the options of its side."""
+        """Set the parts of the stack, and the options of its side."""
         self.embedding = embedding
         self.layers = nn.ModuleList(layers)
         self.connection = connection
         self.layerdrop: float = getattr(config, f"{side}_layerdrop")
-        self.longest: int = getattr(config, f"max_{'source' if side == 'encoder' else 'target'}_positions")
+        self.longest: int = config.max_source_positions if side == "encoder" else config.max_target_positions
         self.checkpoint_activations: bool = config.checkpoint_activations
 
     def run(
         self, embedded: Tensor, call: Callable[[Callable[..., Any], int, Any], Any], *, keep_states: bool = True
     ) -> tuple[Tensor, list[Tensor]]:
-        """Return the stack's output (T x B x C), and with ``keep_states`` the embedding and what each layer gave.
+        """Run all layers from the embedding (T x B x C) up.
 
-        ``call`` returns the output of a layer or sub-layer; it is given it, the layer's number and the input. LayerDrop
-        (Fan et al. 2020) skips layers in training; ``checkpoint_activations`` keeps inputs only for the backward pass.
+        LayerDrop (Fan et al. 2020) skips layers in training. ``checkpoint_activations`` keeps only the inputs of layers
+        for the backward pass.
+
+        Args:
+            call: returns the output of a layer or sub-layer; it is called with it, the layer's number and its input.
+            keep_states: also return the embedding and the output of each layer.
+
+        Returns:
+            the stack's output, T x B x C, and with ``keep_states`` L + 1 times T x B x C.
         """
-        state = self.connection.initial_state(embedded)
-        states = [embedded] if keep_states else []
         runs = [True] * len(self.layers)
         if self.layerdrop and self.training:
             runs = (torch.rand(len(self.layers)) > self.layerdrop).tolist()
         recompute = self.checkpoint_activations and self.training
-        units = self.connection.units
+        sublayers = self.connection.sublayers
+
+        state = self.connection.initial_state(embedded)
+        states = [embedded] if keep_states else []
         for index, layer in enumerate(self.layers):
-            for place in range(units):
-                number = index * units + place
+            for place in range(sublayers):
+                number = index * sublayers + place
+                # A layer that is skipped passes on what it would have read.
                 output = self.connection.layer_input(state, number)
                 if runs[index]:
-                    run = layer if units == 1 else partial(layer, only=place)
-                    output = call(partial(checkpoint, run, use_reentrant=False) if recompute else run, index, output)
+                    run = layer if sublayers == 1 else partial(layer, only=place)
+                    if recompute:
+                        run = partial(checkpoint, run, use_reentrant=False)
+                    output = call(run, index, output)
                 state = self.connection.update(state, number, output)
             if keep_states:
                 states.append(self.connection.representation(state))

@@ -1,14 +1,14 @@
 """``--optimizer fused_adam``: ``torch.optim.AdamW(fused=True)``, one pass over parameters, gradients and moments.
 
-With decoupled weight decay, as fairseq's ``adam`` has it (Loshchilov and Hutter 2019). For a parameter x, its gradient
-g, the rate r, weight decay w and the t-th step::
+Weight decay is decoupled (Loshchilov and Hutter 2019), as in fairseq's ``adam``. For a parameter x, its gradient g, the
+rate r, weight decay w and step t::
 
     m = b1 m + (1 - b1) g            v = b2 v + (1 - b2) g^2
     x = (1 - r w) x - r (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 
-fairseq's ``adam`` adds eps to sqrt(v) before that is corrected, and so its eps counts 1 / sqrt(1 - b2^t) times as much:
-7 times at the first step with b2 = 0.98, as much as here after some hundred. Where eps is small beside the gradients,
-both are the same up to rounding.
+fairseq's ``adam`` adds eps to sqrt(v) before the correction, so its eps is effectively 1 / sqrt(1 - b2^t) times as
+large: with b2 = 0.98 seven times at the first step, and equal after some hundred. Where eps is small compared with the
+gradients, both are equal up to rounding.
 """
 
 import ast
@@ -41,27 +41,35 @@ class FusedAdamConfig(FairseqDataclass):
 
 @register_optimizer("fused_adam", dataclass=FusedAdamConfig)
 class FusedAdam(FairseqOptimizer):
-    """PyTorch's fused AdamW as an optimizer of fairseq; half precision is refused, as the moments would be in it."""
+    """PyTorch's fused AdamW as an optimizer of fairseq.
 
-    supports_flat_params = True  # each value is updated for itself, so fairseq may make one vector of all
+    Parameters in half precision are refused, as the moments would be in half precision as well.
+    """
+
+    #: Each value is updated by itself, so fairseq may join all parameters to one vector.
+    supports_flat_params = True
 
     def __init__(self, cfg: Any, params: Iterable[nn.Parameter]) -> None:
         super().__init__(cfg)
         params = list(params)
         if any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in params):
             raise UserError(
-                "--optimizer fused_adam updates float32 values, and --memory-efficient-bf16 (or -fp16) keeps none; "
+                "--optimizer fused_adam updates float32 values, and --memory-efficient-bf16 (or -fp16) has none; "
                 "leave it out, or give --optimizer adam"
             )
         self._optimizer = torch.optim.AdamW(params, fused=True, **self.optimizer_config)
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        """What :class:`torch.optim.AdamW` is given."""
-        rates, betas = self.cfg.lr, self.cfg.adam_betas
+        """The arguments of :class:`torch.optim.AdamW`."""
+        rates = self.cfg.lr
+        # The command line has a string such as "(0.9, 0.98)".
+        betas = self.cfg.adam_betas
+        if isinstance(betas, str):
+            betas = ast.literal_eval(betas)
         return {
             "lr": rates[0] if isinstance(rates, Sequence) else rates,
-            "betas": tuple(ast.literal_eval(betas) if isinstance(betas, str) else betas),
+            "betas": tuple(betas),
             "eps": self.cfg.adam_eps,
             "weight_decay": self.cfg.weight_decay,
         }
@@ -69,19 +77,21 @@ class FusedAdam(FairseqOptimizer):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], optimizer_overrides: Mapping[str, Any] | None = None
     ) -> None:
-        """Continue with a checkpoint's rate and its moments, which must fit; all else is as the options say."""
-        groups = [
-            {**own, "params": saved["params"], "lr": saved["lr"]}
-            for own, saved in zip(self.param_groups, state_dict["param_groups"], strict=True)
-        ]
+        """Resume with a checkpoint's rate and moments, whose shapes must fit; all else is as the options say."""
+        groups = []
+        for group, saved_group in zip(self.param_groups, state_dict["param_groups"], strict=True):
+            groups.append({**group, "params": saved_group["params"], "lr": saved_group["lr"]})
         super().load_state_dict({**state_dict, "param_groups": groups}, optimizer_overrides)
+
         for parameter, state in self._optimizer.state.items():
             for name, value in state.items():
-                if value.shape != (() if name == "step" else parameter.shape):
+                expected_shape = () if name == "step" else parameter.shape
+                if value.shape != expected_shape:
                     raise UserError(f"the optimizer's {name} in the checkpoint is not its model's; --reset-optimizer")
-                if name != "step":  # the kernel looks at no strides
+                if name != "step":
+                    # The kernel ignores strides, so moments must be laid out like their parameter.
                     state[name] = torch.empty_like(parameter).copy_(value)
 
 
-# fairseq goes on from a checkpoint only if the class is called as the one that wrote it: older ones say this name.
+# fairseq resumes from a checkpoint only if the optimizer's class has the recorded name, which is this in older ones.
 FusedAdam.__name__ = FairseqAdam.__name__

@@ -10,7 +10,7 @@ continues, otherwise the rate returns to its peak.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
@@ -40,7 +40,7 @@ class RestartableSchedule(Protocol):
         """Begin as if a trained model's schedule, which is at ``step``, restarted at update 0."""
 
 
-def restarts_in(saved: MutableMapping[str, Any]) -> tuple[int, ...]:
+def restarts_in(saved: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the updates after which a saved schedule restarted; none for schedules without restarts."""
     return tuple(saved.get(RESTARTS) or ())
 

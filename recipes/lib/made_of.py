@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from fairseq_compat.belonging import file_digest
-from fairseq_compat.files import atomic_write
+from recipe_step import write_json
+
+from fairseq_compat.provenance import file_digest
 
 #: Name of an input -> its digest or, of options, their values.
 Inputs = Mapping[str, object]
@@ -24,7 +25,10 @@ def digests(files: Iterable[Path | str]) -> dict[str, str]:
 
 def digests_in(words: Iterable[object]) -> list[str]:
     """Return words of a command line, with digests in the place of files."""
-    return [file_digest(str(word)) if Path(str(word)).is_file() else str(word) for word in words]
+    digested = []
+    for word in map(str, words):
+        digested.append(file_digest(word) if Path(word).is_file() else word)
+    return digested
 
 
 def is_made_of(file: Path, inputs: Inputs) -> bool:
@@ -42,8 +46,7 @@ def making(file: Path, inputs: Inputs) -> Iterator[None]:
     record = _record_of(file)
     record.unlink(missing_ok=True)
     yield
-    with atomic_write(record) as written:
-        written.write((json.dumps(inputs, indent=2) + "\n").encode())
+    write_json(record, inputs)
 
 
 def _record_of(file: Path) -> Path:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -12,6 +12,7 @@ from typing import Any
 
 from fairseq_compat import UserError
 from fairseq_compat.commands.run import run_command
+from fairseq_compat.files import atomic_write
 
 
 def run_step(step: Callable[[], object]) -> None:
@@ -53,6 +54,12 @@ def say(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
 
 
+def write_json(path: Path, document: object) -> None:
+    """Write a document for people and programs."""
+    with atomic_write(path) as file:
+        file.write((json.dumps(document, indent=2) + "\n").encode())
+
+
 def run_folder(environment: Mapping[str, str], system: str, seed: str | None = None) -> Path:
     """Return ``WORK/systems/SYSTEM``, with ``-seedN`` for other seeds than 1.
 
@@ -64,14 +71,6 @@ def run_folder(environment: Mapping[str, str], system: str, seed: str | None = N
         raise UserError(f"{text} is not a seed; SEED and SEEDS are whole numbers, such as SEEDS='1 2 3'")
     number = int(text)
     return Path(environment["WORK"]) / "systems" / (system if number == 1 else f"{system}-seed{number}")
-
-
-def seeds_of(work: Path, system: str) -> list[str]:
-    """Return the seeds that a system was trained with, in order."""
-    folder = work / "systems"
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    matches = [re.fullmatch(re.escape(system) + r"(?:-seed(\d+))?", name) for name in names]
-    return sorted((match[1] or "1" for match in matches if match), key=int)
 
 
 def languages_of(data: Path) -> tuple[str, str]:

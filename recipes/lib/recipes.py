@@ -41,8 +41,10 @@ class Recipe:
 
         Text that came as tokens has its own options in ``data``, where ``prepare.sh`` left them.
         """
-        own = data / "text_options.txt"
-        options = own.read_text(encoding="utf-8").split() if own.exists() else list(self.text)
+        options = list(self.text)
+        file_of_options = data / "text_options.txt"
+        if file_of_options.exists():
+            options = file_of_options.read_text(encoding="utf-8").split()
         if self.subwords:
             option, file = self.subwords
             options += [option, str(data / file)]
@@ -57,9 +59,9 @@ _GERMAN = ("tokenized", "compound-split", "sacrebleu")
 
 def _published_in(recipe: str, systems: dict[str, System]) -> dict[str, System]:
     """Return the systems with numbers for a recipe, and their baselines."""
-    names = {name for name, system in systems.items() if recipe in system.published}
-    names |= {baseline for name in names if (baseline := systems[name].baseline)}
-    return {name: system for name, system in systems.items() if name in names}
+    with_numbers = [system for system in systems.values() if recipe in system.published]
+    baselines = {system.baseline for system in with_numbers}
+    return {name: system for name, system in systems.items() if recipe in system.published or name in baselines}
 
 
 def _small(name: str, languages: tuple[str, str], *, needs_gpu: bool) -> Recipe:
@@ -70,11 +72,11 @@ def _small(name: str, languages: tuple[str, str], *, needs_gpu: bool) -> Recipe:
 
 def _hops() -> Recipe:
     """Return the recipe of a made corpus, whose words need no tokenizer and whose answers are right or wrong."""
-    plain = ("transformer", "transformer_post_norm", "transformer_relative", "depthwise_lstm", "depthwise_lstm_open")
-    deep = ("deep", "deep_blocks", "sdt")
+    names = ["transformer", "transformer_post_norm", "transformer_relative", "depthwise_lstm", "depthwise_lstm_open"]
+    names += ["deep", "deep_blocks", "sdt"]
     systems = read_systems("small", size="hops")
     return Recipe(
-        {name: systems[name] for name in (*plain, *deep)},
+        {name: systems[name] for name in names},
         ("accuracy",),
         ("pairs", "answer"),
         text=(),
@@ -133,3 +135,12 @@ def system_of(recipe: str, name: str) -> System:
     if name not in systems:
         raise UserError(f"{recipe} has no system {name!r}; train.sh {recipe} --list names all {len(systems)}")
     return systems[name].within(recipe)
+
+
+def baselines_of(recipe: str, system: System) -> list[str]:
+    """Return the system's baseline, that one's own baseline, and so on."""
+    baselines = []
+    while system.baseline is not None:
+        baselines.append(system.baseline)
+        system = system_of(recipe, system.baseline)
+    return baselines

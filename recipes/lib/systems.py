@@ -70,8 +70,11 @@ class Dropout:
 
     @property
     def options(self) -> tuple[str, ...]:
-        named = {"dropout": self.residual, "attention-dropout": self.attention, "activation-dropout": self.activation}
-        return tuple(word for name, value in named.items() for word in (f"--{name}", f"{value:g}"))
+        return (
+            *("--dropout", f"{self.residual:g}"),
+            *("--attention-dropout", f"{self.attention:g}"),
+            *("--activation-dropout", f"{self.activation:g}"),
+        )
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,7 @@ def read_systems(name: str, size: str = "") -> dict[str, System]:
 
 
 def _filled(value: Any, values: Mapping[str, Any]) -> Any:
-    """Return what TOML has with all that stands in braces replaced."""
+    """Return values of TOML with all names in braces replaced."""
     if isinstance(value, str):
         return value.format(**values)
     if isinstance(value, list):
@@ -190,21 +193,24 @@ def _with_likes(reference: str | dict[str, Any], tables: Mapping[str, Any]) -> d
         return table
     fields = _with_likes(table.pop("like"), tables)
     in_recipe = dict(fields.get("in_recipe", {}))
-    for recipe, own in table.pop("in_recipe", {}).items():
-        in_recipe[recipe] = {**in_recipe.get(recipe, {}), **own}
+    for recipe, changes in table.pop("in_recipe", {}).items():
+        in_recipe[recipe] = {**in_recipe.get(recipe, {}), **changes}
     return {**fields, **table, "in_recipe": in_recipe}
 
 
 def _system(table: dict[str, Any], trainings: Mapping[str, Any], paper: str) -> System:
-    """Return the system that a table of a file says."""
+    """Return the system of a table in a file."""
     fields = _with_likes(table["training"], trainings)
     in_recipe = fields.pop("in_recipe", {})
     for_recipe: dict[str, dict[str, Any]] = {}
-    for recipe, own in in_recipe.items():
-        for_recipe[recipe] = {"training": _training({**fields, **own})}
-    for recipe, own in table.get("for_recipe", {}).items():
-        changed = {**own, "stages": _stages(own["stages"], "epochs")} if "stages" in own else own
-        for_recipe[recipe] = {**for_recipe.get(recipe, {}), **changed}
+    for recipe, changes in in_recipe.items():
+        for_recipe[recipe] = {"training": _training({**fields, **changes})}
+    for recipe, changes in table.get("for_recipe", {}).items():
+        in_this = for_recipe.setdefault(recipe, {})
+        in_this |= changes
+        if "stages" in changes:
+            in_this["stages"] = _stages(changes["stages"], "epochs")
+
     published = {}
     for recipe, numbers in table.get("published", {}).items():
         published[recipe] = tuple(_published(*number) for number in numbers)
@@ -227,17 +233,17 @@ def _system(table: dict[str, Any], trainings: Mapping[str, Any], paper: str) -> 
 
 
 def _training(fields: Mapping[str, Any]) -> Training:
-    """Return the training that the fields of a file say; numbers of a size are texts there."""
+    """Return the training with the fields of a file; numbers of a size are texts there."""
     options = (
         *("--optimizer", "adam", "--adam-betas", fields["betas"], "--adam-eps", fields["epsilon"]),
         *("--clip-norm", "0.0", "--lr-scheduler", fields.get("scheduler", "inverse_sqrt")),
         *("--lr", f"{float(fields['rate']):.6g}", "--warmup-updates", str(fields["warm_up"])),
         *("--warmup-init-lr", "1e-7", *_LOSS, *shlex.split(fields.get("options", ""))),
     )
-    if "save_every" in fields:  # fairseq validates when it saves
-        every, keep = str(fields["save_every"]), str(fields["keep"])
-        save = ["--save-interval-updates", every, "--validate-interval", "100000", "--no-epoch-checkpoints"]
-        save += ["--keep-interval-updates", keep]
+    if "save_every" in fields:
+        # fairseq validates when it saves, so no validation of its own is asked for.
+        save = ["--save-interval-updates", str(fields["save_every"]), "--validate-interval", "100000"]
+        save += ["--no-epoch-checkpoints", "--keep-interval-updates", str(fields["keep"])]
     else:
         save = ["--keep-last-epochs", str(fields["keep_epochs"])]
     patience = int(fields.get("patience", 0))

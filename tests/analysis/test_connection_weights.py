@@ -12,8 +12,10 @@ from probe_checkpoints import checkpoint_of
 
 from fairseq_compat import checkpoints
 from fairseq_depthwise.analysis.analysis import SIDES, stack_batches
+from fairseq_depthwise.analysis.connection_sources import Trace, sources_of
 from fairseq_depthwise.analysis.connection_weights import SourceWeight, measure_weights
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
+from fairseq_depthwise.modules.stack import stream_of
 
 FORMS = ("average", "attention", "hyper", "value-residual")
 
@@ -60,15 +62,16 @@ def read_weights(loaded: LoadedModel) -> dict[str, dict[tuple[int | str, str], l
                 embedded = stack(*inputs[side], encoder_out=encoded, features_only=True)[1]["inner_states"][0]
             for hook in hooks:
                 hook.remove()
-            states = [stack.connection.initial_state(embedded)]
+            states, added = [stack.connection.initial_state(embedded)], []
             for index, output in enumerate([*outputs, None]):
-                units = stack.connection.units
-                place = index + 1 if units == 1 else f"{index // units + 1}{'abc'[index % units]}"
-                for source, weight in stack.connection.source_weights(states).items():
-                    found = weight.expand(embedded.shape[:2]).flatten().tolist()
-                    values[side].setdefault((place, source), []).extend(found)
+                sublayers = stack.connection.sublayers
+                place = index + 1 if sublayers == 1 else f"{index // sublayers + 1}{'abc'[index % sublayers]}"
+                for name, source in sources_of(stack.connection, Trace(states, added)).items():
+                    weights = source.weight.expand(embedded.shape[:2]).flatten().tolist()
+                    values[side].setdefault((place, name), []).extend(weights)
                 if output is not None:
                     above = output[0] if side == "decoder" else output
+                    added.append(stream_of(above) - stream_of(states[-1]))
                     states.append(stack.connection.update(states[-1], index, above))
     return values
 

@@ -24,9 +24,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_compat import UserError
-from fairseq_compat.belonging import file_digest
 from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import begin_folder
+from fairseq_compat.provenance import file_digest
 from fairseq_depthwise.analysis.analysis import add_data_options
 from fairseq_depthwise.analysis.loaded_model import load_model
 from fairseq_depthwise.analysis.probe.linear_fit import LayerMoments, LinearFit

@@ -18,7 +18,7 @@ from typing import Any
 from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
-from fairseq_compat import UserError, belonging, checkpoints
+from fairseq_compat import UserError, checkpoints, provenance
 from fairseq_compat.files import atomic_write, require_file
 from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
 from fairseq_depthwise.models.linearized.model import ARCHITECTURE, plain_options
@@ -212,7 +212,7 @@ def write_linearized(path: str, output: str | Path, layer: str, state: str, fit:
             "cfg": {**cfg, "model": options},
             "model": model,
             "optimizer_history": trained.get("optimizer_history"),
-            "extra_state": {belonging.ENTRY: belonging.recorded_in(trained)},
+            "extra_state": {provenance.ENTRY: provenance.recorded_in(trained)},
             "last_optimizer_state": None,
             "task_state": trained.get("task_state") or {},
         },

@@ -31,7 +31,6 @@ def option(
     at_most: float | None = None,
     one_of: tuple[Any, ...] | None = None,
     bare: str | None = None,
-    earlier: Mapping[Any, Any] | None = None,
     changes_parameters: bool = True,
     addable: bool = False,
     options_of_model: bool = False,
@@ -43,7 +42,6 @@ def option(
         help: for the command line.
         at_least, below, at_most: limits of a number.
         one_of: the only values; bare: the one of the option without a value.
-        earlier: value that an earlier version had -> what takes its place.
         changes_parameters: False where trained parameters mean the same with another value.
         addable: a model may have this part although the one that it starts from has not (value 0).
         options_of_model: it is text in JSON, the options of a model within this one.
@@ -56,7 +54,6 @@ def option(
         "limits": limits,
         "one_of": one_of,
         "argparse_const": bare,
-        "earlier": earlier or {},
         "changes_parameters": changes_parameters,
         "addable": addable,
         "options_of_model": options_of_model,
@@ -84,6 +81,13 @@ def distance(default: int) -> Any:
     return option(default, words, at_least=0, at_most=2**16, addable=True)
 
 
+#: Option of earlier versions -> value that they recorded in checkpoints -> what takes its place. An option that is gone
+#: has no effect: its values are not read, and command lines may have it.
+RETIRED: dict[str, dict[Any, Any]] = {
+    "depthwise_kernel": {},
+    "hyper_manifold": {"True": "sinkhorn", True: "sinkhorn", "False": "none", False: "none"},
+}
+
 #: Options of fairseq's models that ours do not have, and that other checkpoints may record.
 _OF_FAIRSEQS_MODELS = ("adaptive_softmax_cutoff", "quant_noise_pq", "quant_noise_scalar")
 
@@ -93,6 +97,8 @@ _OF_FAIRSEQS_MODELS = ("adaptive_softmax_cutoff", "quant_noise_pq", "quant_noise
 @dataclass
 class EncoderDecoderConfig(FairseqDataclass):
     """Sizes, dropouts, embeddings and positions of an encoder-decoder."""
+
+    retired = RETIRED  # not annotated: fairseq takes ClassVar for an option
 
     encoder_embed_dim: int = option(512, "width of the encoder", at_least=2, at_most=2**20)
     encoder_layers: int = option(6, "number of encoder layers", at_least=1, at_most=10_000)
@@ -148,7 +154,8 @@ class EncoderDecoderConfig(FairseqDataclass):
         for option_field in fields(cls):
             value = getattr(given, option_field.name, None)
             value = option_field.default if value is None else value
-            values[option_field.name] = option_field.metadata.get("earlier", {}).get(value, value)
+            retired = RETIRED.get(option_field.name)
+            values[option_field.name] = retired.get(value, value) if retired else value
         config = cls(**values)
         check_values(cls, config)
         config.check()

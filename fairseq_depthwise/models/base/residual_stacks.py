@@ -23,20 +23,21 @@ class ResidualConfig(EncoderDecoderConfig):
 
     def check(self) -> None:
         super().check()
-        for side, width in (("encoder", self.encoder_ffn_embed_dim), ("decoder", self.decoder_ffn_embed_dim)):
-            require_even(self.activation_fn, f"--{side}-ffn-embed-dim", width)
+        require_even(self.activation_fn, "--encoder-ffn-embed-dim", self.encoder_ffn_embed_dim)
+        require_even(self.activation_fn, "--decoder-ffn-embed-dim", self.decoder_ffn_embed_dim)
 
 
 class ResidualStacks(Stacks):
     """Builds the layers and connections of both stacks."""
 
-    #: Gain of the projections to queries, keys and values at first; this one is as if the three were one.
+    #: Gain of the initial projections to queries, keys and values. With 1/sqrt(2) their weights have the scale that
+    #: Xavier-uniform initialization gives to all three as one matrix, as in fairseq.
     input_gain = 2**-0.5
 
-    #: Whether relative positions have one table for keys and values.
+    #: Whether keys and values have one table of relative positions.
     one_position_table = False
 
-    #: Whether the norms of layer l are divided by sqrt(l).
+    #: Whether the layer norms of layer l are divided by sqrt(l).
     norm_scaling = False
 
     #: Classes of the layers.
@@ -44,25 +45,36 @@ class ResidualStacks(Stacks):
     decoder_layer: type[ResidualDecoderLayer] = ResidualDecoderLayer
 
     def layers(self, side: str) -> list[nn.Module]:
+        return [self._layer(side, number) for number in range(1, self.depth(side) + 1)]
+
+    def _layer(self, side: str, number: int) -> nn.Module:
+        """Build a layer; ``number`` counts from 1."""
         config = self.config
-        heads, hidden_dim = (getattr(config, f"{side}_{name}") for name in ("attention_heads", "ffn_embed_dim"))
-        kind: Any = getattr(self, f"{side}_layer")
-        return [
-            kind(
-                embed_dim=self.width,
-                self_attention=self._attention(heads),
-                cross_attention=self._attention(heads, attend_encoder=True) if side == "decoder" else None,
-                feed_forward=FeedForward(
-                    embed_dim=self.width,
-                    hidden_dim=hidden_dim,
-                    activation=config.activation_fn,
-                    activation_dropout=config.activation_dropout,
-                ),
-                dropout=config.dropout,
-                scaled_for=layer if self.norm_scaling else None,
-            )
-            for layer in range(1, self.depth(side) + 1)
-        ]
+        if side == "encoder":
+            layer_class: Any = self.encoder_layer
+            heads, hidden_dim = config.encoder_attention_heads, config.encoder_ffn_embed_dim
+        else:
+            layer_class = self.decoder_layer
+            heads, hidden_dim = config.decoder_attention_heads, config.decoder_ffn_embed_dim
+
+        # Parts draw their initial parameters in this order, which a seed's results depend on.
+        self_attention = self._attention(heads)
+        cross_attention = None if side == "encoder" else self._attention(heads, attend_encoder=True)
+        feed_forward = FeedForward(
+            embed_dim=self.width,
+            hidden_dim=hidden_dim,
+            activation=config.activation_fn,
+            activation_dropout=config.activation_dropout,
+        )
+        layer: nn.Module = layer_class(
+            embed_dim=self.width,
+            self_attention=self_attention,
+            cross_attention=cross_attention,
+            feed_forward=feed_forward,
+            dropout=config.dropout,
+            scaled_for=number if self.norm_scaling else None,
+        )
+        return layer
 
     def _attention(self, heads: int, *, attend_encoder: bool = False) -> MultiheadAttention:
         attention = build_attention(

@@ -1,11 +1,13 @@
-"""The depth-wise LSTM cell: what connects one layer of a stack with the next instead of a residual connection.
+"""The depth-wise LSTM cell, which connects one layer of a stack to the next in place of a residual connection.
 
-Source: "Rewiring the Transformer with Depth-Wise LSTMs", Section 2.1. The equations' symbols in this file:
-``c`` is :func:`torch.cat` of the output so far and the layer's attention, d the model width, H the width of the hidden
-net. The cell has no state over time: its recurrence runs over layers, at every position by itself, so decoding caches
-nothing of it.
+Source: "Rewiring the Transformer with Depth-Wise LSTMs", Section 2.1. Symbols of the equations: ``c`` is the
+concatenation of the output so far and the layer's attention, d the model width, H the width of the hidden net. The
+cell's recurrence runs over layers, at every position separately. It has no state over time, so decoding caches nothing
+of it.
 
-On a GPU, kernels of Triton for Eqs 2-8 trained no faster than these operations and decoded slower (docs/benchmarks.md).
+A new cell is a subclass of :class:`DepthwiseCell` here and a line in ``CELLS``.
+
+On a GPU, Triton kernels for Eqs 2-8 trained no faster than these operations and decoded slower (docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ from fairseq_depthwise.modules.linear.prepacked import JoinedLinear, join, prepa
 
 #: Epsilon of the layer norms inside the cell.
 NORM_EPS = 1e-6
+
+#: The activation of all three gates (Eqs 2-4).
+gate_activation = torch.sigmoid
 
 
 class DepthwiseState(NamedTuple):
@@ -42,8 +47,9 @@ CellObserver = Callable[[GateValues, DepthwiseState], None]
 class Gates(nn.Module):
     """Input, forget and output gate (Eqs 2-4): ``sigmoid(LN(W c))`` each, without linear biases.
 
-    The three products are one; each gate has its own layer norm with its own statistics over d. Not in the paper: start
-    values of the forget gate's bias and the norms' weights, and ``joint``, one norm over all 3d values.
+    One matrix multiplication computes all three. Each gate has its own layer norm with its own statistics over d. Not
+    in the paper: other initial values of the forget gate's bias (``forget_bias``) and of the norms' weights (``gain``),
+    and ``joint``, one norm over all 3d values.
     """
 
     def __init__(
@@ -63,25 +69,29 @@ class Gates(nn.Module):
 
     def activate(self, projected: Tensor) -> GateValues:
         """Compute the gates from their projections, T x B x 3d."""
+        if torch.is_grad_enabled() and not self.joint:
+            # Three norms have a shorter backward pass than one norm with a scale and shift after it.
+            gates = []
+            for part, weight, bias in zip(projected.chunk(3, dim=-1), self.norm_weight, self.norm_bias, strict=True):
+                normalized = F.layer_norm(part, (self.embed_dim,), weight, bias, NORM_EPS)
+                gates.append(gate_activation(normalized))
+            return gates[0], gates[1], gates[2]
+
+        all_three = projected.unflatten(-1, (3, self.embed_dim))  # T x B x 3 x d
         if self.joint:
-            all_three = projected.unflatten(-1, (3, self.embed_dim))
             normalized = F.layer_norm(all_three, (3, self.embed_dim), self.norm_weight, self.norm_bias, NORM_EPS)
-            input_gate, forget_gate, output_gate = normalized.sigmoid().unbind(-2)
-            return input_gate, forget_gate, output_gate
-        if torch.is_grad_enabled():
-            # Three norms have a shorter backward pass than one and its scale and shift.
-            parts = zip(projected.chunk(3, dim=-1), self.norm_weight, self.norm_bias, strict=True)
-            logits = [F.layer_norm(part, (self.embed_dim,), weight, bias, NORM_EPS) for part, weight, bias in parts]
-            return torch.sigmoid(logits[0]), torch.sigmoid(logits[1]), torch.sigmoid(logits[2])
-        normalized = F.layer_norm(projected.unflatten(-1, (3, self.embed_dim)), (self.embed_dim,), eps=NORM_EPS)
-        gates = torch.addcmul(self.norm_bias, normalized, self.norm_weight).sigmoid()
-        return gates[..., 0, :], gates[..., 1, :], gates[..., 2, :]
+        else:
+            normalized = F.layer_norm(all_three, (self.embed_dim,), eps=NORM_EPS)
+            normalized = torch.addcmul(self.norm_bias, normalized, self.norm_weight)
+        input_gate, forget_gate, output_gate = gate_activation(normalized).unbind(-2)
+        return input_gate, forget_gate, output_gate
 
 
 class HiddenNet(nn.Module):
-    """The net that computes the new hidden value, without biases.
+    """The net that computes the hidden value h, without biases.
 
-    Two layers (Eq 6): ``h = W_h2 GLU(LN(W_h1 c))``; one layer (Eq 5), without ``hidden_dim``: ``h = GELU(LN(W_h c))``.
+    With two layers (Eq 6) it is ``h = W_h2 GLU(LN(W_h1 c))``; with one (Eq 5), where ``hidden_dim`` is None, ``h =
+    GELU(LN(W_h c))``.
     """
 
     def __init__(
@@ -107,7 +117,9 @@ class HiddenNet(nn.Module):
 
     def make_generation_fast_(self, **_: Any) -> None:
         """Pack the weights once, before generation (fairseq's hook)."""
-        prepack(self, "first", *([] if self.second is None else ["second"]))
+        prepack(self, "first")
+        if self.second is not None:
+            prepack(self, "second")
 
     def forward(self, joined: Tensor) -> Tensor:
         """Compute the hidden value h, T x B x d, from ``joined``, T x B x input_dim."""
@@ -121,15 +133,32 @@ class HiddenNet(nn.Module):
         return self.dropout(activated)
 
 
-class DepthwiseLSTMCell(nn.Module):
-    """One step up the stack (Eqs 1, 7, 8); there is no tanh on the cell.
+class DepthwiseCell(nn.Module):
+    """One step up the stack: from the state below a layer and the layer's attention to the state above it.
+
+    Attributes:
+        has_gates: whether the cell is built from gates as well (see :class:`DepthwiseLSTMCell`), and has
+            ``gate_values``; otherwise it is built from a hidden net alone.
+    """
+
+    has_gates: bool = False
+
+    def forward(self, attended: Tensor, state: DepthwiseState) -> DepthwiseState:
+        """Compute the state above from the state below and the attention's output (T x B x d, or 2d)."""
+        raise NotImplementedError  # abstract: each cell has its own
+
+
+class DepthwiseLSTMCell(DepthwiseCell):
+    """The depth-wise LSTM (Eqs 1, 7, 8); there is no tanh on the cell state.
 
     Args:
-        gates: the gates, one object given to every layer that shares them.
+        gates: the gates; layers that share them are given the same object.
         hidden_net: computes h from c.
         attention_skip: add the attention's output to h; not in the paper.
-        observer: is shown every training forward.
+        observer: called in every training forward.
     """
+
+    has_gates = True
 
     def __init__(
         self,
@@ -148,19 +177,25 @@ class DepthwiseLSTMCell(nn.Module):
 
     def forward(self, attended: Tensor, state: DepthwiseState) -> DepthwiseState:
         """Compute the state above from the state below and the attention's output (T x B x d, or 2d)."""
-        joined = torch.cat([state.output, attended], dim=-1)  # Eq 1
         net = self.hidden_net
+        joined = torch.cat([state.output, attended], dim=-1)  # Eq 1: c, T x B x 2d or 3d
+
+        # The projections of gates (T x B x 3d) and hidden net (T x B x H): in decoding one matrix multiplication.
         if self._joined is not None and not torch.is_grad_enabled():
             widths = [3 * self.gates.embed_dim, net.first.out_features]
-            for_gates, for_hidden = self._joined(joined).split_with_sizes(widths, dim=-1)
+            gates_projection, net_projection = self._joined(joined).split_with_sizes(widths, dim=-1)
         else:
-            for_gates, for_hidden = self.gates.projection(joined), net.first(joined)
-        gates = self.gates.activate(for_gates)  # Eqs 2-4
-        hidden = net.finish(for_hidden)  # Eqs 5, 6
+            gates_projection = self.gates.projection(joined)
+            net_projection = net.first(joined)
+
+        gates = self.gates.activate(gates_projection)  # Eqs 2-4
+        hidden = net.finish(net_projection)  # Eqs 5, 6
         if self.attention_skip:
             hidden = hidden + _sum_of_attentions(attended, state)
-        cell = torch.addcmul(state.cell * gates[1], hidden, gates[0])  # Eq 7
-        above = DepthwiseState(output=cell * gates[2], cell=cell)  # Eq 8
+
+        input_gate, forget_gate, output_gate = gates
+        cell = torch.addcmul(state.cell * forget_gate, hidden, input_gate)  # Eq 7
+        above = DepthwiseState(output=cell * output_gate, cell=cell)  # Eq 8
         if self.observer is not None and self.training:
             with torch.no_grad():
                 self.observer(gates, above)
@@ -170,7 +205,7 @@ class DepthwiseLSTMCell(nn.Module):
     gate_names = ("input_gate", "forget_gate", "output_gate")
 
     def gate_values(self, attended: Tensor, state: DepthwiseState) -> GateValues:
-        """Return the gates that :meth:`forward` has for the same arguments."""
+        """Return the gates that :meth:`forward` computes from the same arguments."""
         return self.gates(torch.cat([state.output, attended], dim=-1))
 
     def make_generation_fast_(self, **_: Any) -> None:
@@ -179,12 +214,14 @@ class DepthwiseLSTMCell(nn.Module):
 
 
 def _sum_of_attentions(attended: Tensor, state: DepthwiseState) -> Tensor:
-    """Return the attention's output, T x B x d; of two that are concatenated their sum."""
+    """Return the attention's output, T x B x d; if two are concatenated (T x B x 2d), their sum."""
     width = state.output.size(-1)
-    return attended if attended.size(-1) == width else attended.unflatten(-1, (-1, width)).sum(-2)
+    if attended.size(-1) == width:
+        return attended
+    return attended.unflatten(-1, (-1, width)).sum(-2)
 
 
-class DepthwiseRNNCell(nn.Module):
+class DepthwiseRNNCell(DepthwiseCell):
     """The ablation without gates (Table 2): ``Output_i`` is the hidden net of c; the cell state is passed on unused."""
 
     def __init__(self, *, hidden_net: HiddenNet) -> None:
@@ -193,4 +230,9 @@ class DepthwiseRNNCell(nn.Module):
 
     def forward(self, attended: Tensor, state: DepthwiseState) -> DepthwiseState:
         """Compute the state above from the state below and the attention's output (T x B x d, or 2d)."""
-        return DepthwiseState(output=self.hidden_net(torch.cat([state.output, attended], dim=-1)), cell=state.cell)
+        joined = torch.cat([state.output, attended], dim=-1)  # Eq 1
+        return DepthwiseState(output=self.hidden_net(joined), cell=state.cell)
+
+
+#: Values of ``--depthwise-cell``. The gates and the hidden net that a cell is built from are those of the options.
+CELLS: dict[str, type[DepthwiseCell]] = {"lstm": DepthwiseLSTMCell, "rnn": DepthwiseRNNCell}

@@ -7,18 +7,18 @@ connection and no feed-forward sub-layer; the cell takes over both.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell, DepthwiseRNNCell, DepthwiseState
+from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseCell, DepthwiseState
 from fairseq_depthwise.modules.attention import MultiheadAttention
-from fairseq_depthwise.modules.decoding.cache import StepCache
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.stack import Connection
 
-DepthwiseCell = DepthwiseLSTMCell | DepthwiseRNNCell
+if TYPE_CHECKING:
+    from fairseq_depthwise.modules.decoding.cache import StepCache
 
 
 class DepthwiseEncoderLayer(nn.Module):
@@ -49,9 +49,9 @@ class DecoderMerge(NamedTuple):
     """How a decoder layer's two attentions reach its last cell.
 
     Attributes:
-        width: of what the cell reads of them, in multiples of d.
+        width: width of the merged attentions, in multiples of d.
         merge: self-attention's and cross-attention's output (T x B x d each) -> T x B x (width d).
-        two_cells: whether the self-attention's output goes through a cell of its own before (Figure 3 (b)).
+        two_cells: whether the self-attention's output first goes through a cell of its own (Figure 3 (b)).
     """
 
     width: int
@@ -71,9 +71,9 @@ class DepthwiseDecoderLayer(nn.Module):
     """Masked self-attention and cross-attention, and one cell (Figure 3 (a)) or two (Figure 3 (b)).
 
     With one cell, the query of the cross-attention is the self-attention's output plus the layer's input, as in the
-    standard decoder layer; that sum is not what goes into the cell. With two, the first cell takes the
-    self-attention's output, its own output is the query, and the second takes the cross-attention's output; the cell
-    state runs through both. The first layer has no norms.
+    standard decoder layer; the cell does not read that sum. With two, the first cell reads the self-attention's output,
+    its own output is the query, and the second cell reads the cross-attention's output; the cell state runs through
+    both. The first layer has no norms.
     """
 
     def __init__(

@@ -2,12 +2,13 @@
 
 Source: "Rewiring the Transformer with Depth-Wise LSTMs" (the later version of "Transformer with Depth-Wise LSTM"). The
 default is the papers' base model with a two-layer GLU hidden net, gates shared by the layers of a stack, and the
-decoder's two attentions merged by addition. Where the paper is silent: ``docs/depthwise_lstm.md``.
+decoder's two attentions merged by addition. ``docs/depthwise_lstm.md`` lists what the paper leaves open.
 """
 
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from fairseq.logging import metrics
 from fairseq.models import register_model
@@ -18,8 +19,8 @@ from fairseq_depthwise.models.base.assembly import Stacks, build_attention
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig, option, register_presets
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.depthwise_lstm.cell import (
-    DepthwiseLSTMCell,
-    DepthwiseRNNCell,
+    CELLS,
+    DepthwiseCell,
     DepthwiseState,
     Gates,
     GateValues,
@@ -27,7 +28,6 @@ from fairseq_depthwise.models.depthwise_lstm.cell import (
 )
 from fairseq_depthwise.models.depthwise_lstm.layers import (
     DECODER_MERGES,
-    DepthwiseCell,
     DepthwiseConnection,
     DepthwiseDecoderLayer,
     DepthwiseEncoderLayer,
@@ -36,8 +36,8 @@ from fairseq_depthwise.models.depthwise_lstm.presets import PRESETS
 from fairseq_depthwise.modules.activations import ACTIVATIONS, WITHOUT_HALVING, require_even
 from fairseq_depthwise.modules.attention import MultiheadAttention
 
-#: Options that an RNN without gates does not have.
-_OF_THE_LSTM = (
+#: Options of cells with gates.
+_GATE_OPTIONS = (
     "depthwise_gate_scope",
     "depthwise_forget_bias",
     "depthwise_gate_gain",
@@ -52,14 +52,14 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
     """Options of ``depthwise_lstm_transformer``."""
 
     depthwise_cell: str = option(
-        "lstm", "what connects the layers: an LSTM, or an RNN without gates", one_of=("lstm", "rnn")
+        "lstm", "what connects the layers: an LSTM, or an RNN without gates", one_of=tuple(CELLS)
     )
     depthwise_hidden_layers: int = option(2, "layers of the cell's hidden net: Eq 6, or Eq 5", one_of=(2, 1))
     depthwise_hidden_dim: int = option(
         2048, "width H of the hidden net's first of two layers, before the GLU halves it", at_least=2, at_most=2**20
     )
     depthwise_hidden_activation: str = option(
-        "glu", "activation of the hidden net; one layer has gelu where this says glu", one_of=tuple(ACTIVATIONS)
+        "glu", "activation of the hidden net; with one layer, glu means gelu", one_of=tuple(ACTIVATIONS)
     )
     depthwise_sharing: str = option(
         "gates", "what the cells of a stack share: the gates, nothing, or all", one_of=("gates", "none", "all")
@@ -81,13 +81,6 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
         "add", "how self- and cross-attention reach the decoder's cell", one_of=tuple(DECODER_MERGES)
     )
     attention_bias: bool = option(False, "give the attention projections biases")
-    depthwise_kernel: str = option(
-        "auto",
-        "without effect: there is one way to compute the cell",
-        one_of=("auto", "eager"),
-        earlier={"compile": "auto", "triton": "auto"},
-        changes_parameters=False,
-    )
     log_gates: bool = option(
         False, "log mean and deviation of the gates, and the norm of the cell, in training", changes_parameters=False
     )
@@ -102,99 +95,122 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
                 f"--depthwise-gate-scope model is impossible with --decoder-merge {self.decoder_merge}: the gates of "
                 "encoder and decoder read different widths; leave it at stack"
             )
-        if self.depthwise_cell == "rnn":
-            self.require_defaults(_OF_THE_LSTM, "belongs to the gates of the LSTM, and --depthwise-cell is rnn")
+        if not CELLS[self.depthwise_cell].has_gates:
+            reason = f"belongs to the gates of a cell, and --depthwise-cell {self.depthwise_cell} has none"
+            self.require_defaults(_GATE_OPTIONS, reason)
 
     @property
     def activation(self) -> str:
-        """The activation of the hidden net; one layer has no width to halve (Eq 5)."""
-        chosen = self.depthwise_hidden_activation
-        one_layer = self.depthwise_hidden_layers == 1
-        return WITHOUT_HALVING if one_layer and ACTIVATIONS[chosen].halves else chosen
+        """The activation of the hidden net; a single layer has no width to halve (Eq 5)."""
+        activation = self.depthwise_hidden_activation
+        if self.depthwise_hidden_layers == 1 and ACTIVATIONS[activation].halves:
+            return WITHOUT_HALVING
+        return activation
 
 
-#: Priority of the metrics of single layers: at the end of a line of the log, behind all that fairseq has.
-_OF_LAYERS = 100_000
+#: Priority of the metrics of single layers: at the end of a line of the log, behind all of fairseq's.
+_LAYER_PRIORITY = 100_000
 
 
 class DepthwiseStacks(Stacks):
     """Builds both stacks' layers.
 
-    A shared part is one module object, so that it is one parameter to the optimizer and one storage in a checkpoint.
+    A shared part is one module object, so the optimizer has one parameter and a checkpoint one storage for it.
     """
 
     connection = DepthwiseConnection
 
     def __init__(self, config: DepthwiseLSTMTransformerConfig) -> None:
         super().__init__(config)
-        self._gates_of_the_model = None
+        self._model_gates = None
         if config.depthwise_gate_scope == "model":
-            self._gates_of_the_model = self._new_gates(2 * self.width)
+            self._model_gates = self._new_gates(2 * self.width)
 
     def layers(self, side: str) -> list[nn.Module]:
-        config, heads = self.config, getattr(self.config, f"{side}_attention_heads")
+        return self._encoder_layers() if side == "encoder" else self._decoder_layers()
 
-        def attention(attend_encoder: bool = False) -> MultiheadAttention:
-            return build_attention(config, heads=heads, bias=config.attention_bias, attend_encoder=attend_encoder)
-
-        def norm(index: int) -> nn.LayerNorm | None:
-            """Return a norm, except for a stack's first layer: the published counts have none before its attentions."""
-            return None if index == 0 else nn.LayerNorm(self.width)
-
-        if side == "encoder":
-            cell = self._cells(side, 2 * self.width)
-            return [
-                DepthwiseEncoderLayer(
-                    self_attention=attention(), cell=cell(), input_norm=norm(index), dropout=config.dropout
-                )
-                for index in range(self.depth(side))
-            ]
-        merge = DECODER_MERGES[config.decoder_merge]
-        cell = self._cells(side, (1 + merge.width) * self.width, place="b" if merge.two_cells else "")
-        middle_cell = self._cells(side, 2 * self.width, place="a") if merge.two_cells else None
-        return [
-            DepthwiseDecoderLayer(
-                self_attention=attention(),
-                cross_attention=attention(attend_encoder=True),
-                cell=cell(),
-                middle_cell=None if middle_cell is None else middle_cell(),
-                input_norm=norm(index),
-                query_norm=norm(index),
-                merge=merge,
-                dropout=config.dropout,
+    def _encoder_layers(self) -> list[nn.Module]:
+        new_cell = self._cells("encoder", 2 * self.width)
+        layers: list[nn.Module] = []
+        for index in range(self.depth("encoder")):
+            layer = DepthwiseEncoderLayer(
+                self_attention=self._attention("encoder"),
+                cell=new_cell(),
+                input_norm=self._norm(index),
+                dropout=self.config.dropout,
             )
-            for index in range(self.depth(side))
-        ]
+            layers.append(layer)
+        return layers
+
+    def _decoder_layers(self) -> list[nn.Module]:
+        # The last cell reads the output so far (d) and the merged attentions.
+        merge = DECODER_MERGES[self.config.decoder_merge]
+        new_cell = self._cells("decoder", (1 + merge.width) * self.width, place="b" if merge.two_cells else "")
+        new_middle_cell = None
+        if merge.two_cells:
+            new_middle_cell = self._cells("decoder", 2 * self.width, place="a")
+
+        layers: list[nn.Module] = []
+        for index in range(self.depth("decoder")):
+            # Parts draw their initial parameters in this order, which a seed's results depend on.
+            layer = DepthwiseDecoderLayer(
+                self_attention=self._attention("decoder"),
+                cross_attention=self._attention("decoder", attend_encoder=True),
+                cell=new_cell(),
+                middle_cell=None if new_middle_cell is None else new_middle_cell(),
+                input_norm=self._norm(index),
+                query_norm=self._norm(index),
+                merge=merge,
+                dropout=self.config.dropout,
+            )
+            layers.append(layer)
+        return layers
+
+    def _attention(self, side: str, *, attend_encoder: bool = False) -> MultiheadAttention:
+        config = self.config
+        heads = config.encoder_attention_heads if side == "encoder" else config.decoder_attention_heads
+        return build_attention(config, heads=heads, bias=config.attention_bias, attend_encoder=attend_encoder)
+
+    def _norm(self, index: int) -> nn.LayerNorm | None:
+        """Return a norm, except for a stack's first layer: the published counts have none before its attentions."""
+        return None if index == 0 else nn.LayerNorm(self.width)
 
     def _cells(self, side: str, input_dim: int, *, place: str = "") -> Callable[[], DepthwiseCell]:
-        """Return a function that makes the cells at one place of a stack, which share what is to be shared.
+        """Return a function that builds the cells at one place of a stack, which share what the options say.
 
         ``place``: of two cells in a layer, "a" for the first and "b" for the second.
         """
         config = self.config
+        cell_class: Any = CELLS[config.depthwise_cell]
+        shared_net = self._new_net(input_dim) if config.depthwise_sharing == "all" else None
+        if not cell_class.has_gates:
+            return lambda: cell_class(hidden_net=shared_net or self._new_net(input_dim))
+
+        shared_gates = self._model_gates
+        if shared_gates is None and config.depthwise_sharing != "none":
+            shared_gates = self._new_gates(input_dim)
         numbers = itertools.count(1)
 
-        def new_net() -> HiddenNet:
-            return HiddenNet(
-                input_dim=input_dim,
-                embed_dim=self.width,
-                hidden_dim=config.depthwise_hidden_dim if config.depthwise_hidden_layers == 2 else None,
-                activation=config.activation,
-                dropout=config.dropout,
-                activation_dropout=config.activation_dropout,
+        def new_cell() -> DepthwiseCell:
+            cell: DepthwiseCell = cell_class(
+                gates=shared_gates or self._new_gates(input_dim),
+                hidden_net=shared_net or self._new_net(input_dim),
+                attention_skip=config.depthwise_attention_skip,
+                observer=_GateMetrics(side, f"{next(numbers)}{place}") if config.log_gates else None,
             )
+            return cell
 
-        net = new_net() if config.depthwise_sharing == "all" else None
-        if config.depthwise_cell == "rnn":
-            return lambda: DepthwiseRNNCell(hidden_net=net or new_net())
-        gates = self._gates_of_the_model
-        if gates is None and config.depthwise_sharing != "none":
-            gates = self._new_gates(input_dim)
-        return lambda: DepthwiseLSTMCell(
-            gates=gates or self._new_gates(input_dim),
-            hidden_net=net or new_net(),
-            attention_skip=config.depthwise_attention_skip,
-            observer=_GateMetrics(side, f"{next(numbers)}{place}") if config.log_gates else None,
+        return new_cell
+
+    def _new_net(self, input_dim: int) -> HiddenNet:
+        config = self.config
+        return HiddenNet(
+            input_dim=input_dim,
+            embed_dim=self.width,
+            hidden_dim=config.depthwise_hidden_dim if config.depthwise_hidden_layers == 2 else None,
+            activation=config.activation,
+            dropout=config.dropout,
+            activation_dropout=config.activation_dropout,
         )
 
     def _new_gates(self, input_dim: int) -> Gates:
@@ -209,11 +225,11 @@ class DepthwiseStacks(Stacks):
 
 
 class _GateMetrics:
-    """``--log-gates``: what a cell does, as training metrics.
+    """``--log-gates``: logs the gates and the state of a cell as training metrics.
 
-    Mean and deviation of each gate, and the mean length of the cell state: ``encoder_forget_gate_layer2``,
+    These are mean and deviation of each gate, and the mean length of the cell state: ``encoder_forget_gate_layer2``,
     ``encoder_forget_gate_deviation_layer2``, ``encoder_cell_norm_layer2`` and so on, and their means over the stack.
-    ``layer``: its number, followed by "a" or "b" where it has two cells.
+    ``layer`` is the layer's number, followed by "a" or "b" where it has two cells.
     """
 
     def __init__(self, side: str, layer: str) -> None:
@@ -228,8 +244,9 @@ class _GateMetrics:
         self._log("cell_norm", state.cell.float().norm(dim=-1).mean())
 
     def _log(self, name: str, value: Tensor) -> None:
+        # fairseq averages what is logged under one name: here, over the layers of a stack.
         metrics.log_scalar(f"{self.side}_{name}", value, round=3)
-        metrics.log_scalar(f"{self.side}_{name}_layer{self.layer}", value, priority=_OF_LAYERS, round=3)
+        metrics.log_scalar(f"{self.side}_{name}_layer{self.layer}", value, priority=_LAYER_PRIORITY, round=3)
 
 
 @register_model("depthwise_lstm_transformer", dataclass=DepthwiseLSTMTransformerConfig)

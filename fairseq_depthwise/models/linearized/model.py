@@ -21,7 +21,7 @@ from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
-from fairseq_compat import UserError, belonging, checkpoints
+from fairseq_compat import UserError, checkpoints, provenance
 from fairseq_depthwise.models.base.config import check_values, option
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.depthwise_lstm.layers import DepthwiseEncoderLayer
@@ -192,8 +192,10 @@ def build_inner(options: Mapping[str, Any], task: FairseqTask) -> nn.Module:
 
 def depths_of(model: nn.Module) -> dict[str, int]:
     """Return side -> number of layers; raise UserError for models of a kind that is not known here."""
-    by_units = isinstance(model, StackModel) and max(getattr(model, side).connection.units for side in SIDES) > 1
-    if by_units or not isinstance(model, StackModel | TransformerModelBase):
+    is_known = isinstance(model, StackModel | TransformerModelBase)
+    if isinstance(model, StackModel):
+        is_known = all(getattr(model, side).connection.sublayers == 1 for side in SIDES)
+    if not is_known:
         raise UserError(
             f"a {type(model).__name__} cannot be linearized; only models of this plugin's families and fairseq's own "
             "transformer can, if layers are connected as a whole (--connection-unit layer)"
@@ -235,8 +237,8 @@ def _read_trained(path: str | None, task: FairseqTask) -> tuple[nn.Module, dict[
     if not os.path.isfile(path):
         raise UserError(f"--probe-path {path}: there is no such file")
     state = checkpoints.load_checkpoint(path)
-    found = belonging.of_dictionaries(task)
-    belonging.require_same(f"--probe-path {path}", belonging.recorded_in(state), found, belonging.data_of(task))
+    found = provenance.of_dictionaries(task)
+    provenance.require_same(f"--probe-path {path}", provenance.recorded_in(state), found, provenance.data_of(task))
     options = plain_options(state)
     model = build_inner(options, task)
     model.load_state_dict(state["model"], strict=True)

@@ -1,20 +1,19 @@
-"""Self-attention of several parallel units as one: the sentences of all units are the sentences of one batch."""
+"""Self-attention of several parallel units in one computation: the sentences of all units make up one batch."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.attention import attend, attention_mask
-from fairseq_depthwise.modules.decoding.cache import KeysValues
+from fairseq_depthwise.modules.attention import KeysValues, attend, attention_mask
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.linear.batched import UnitLinear
 from fairseq_depthwise.modules.relative_positions import RelativePositions
 
 
 class UnitAttention(nn.Module):
-    """Multi-head self-attention of each unit over a sentence, with biases (the SelfAttn_i of Equation 8).
+    """Multi-head self-attention of each unit over a sentence, with biases (SelfAttn_i of Equation 8).
 
-    One of ``units`` attentions and tables of relative positions for each, or 1 that all units share.
+    ``units`` is the number of attentions, and of tables of relative positions: 1 where all units share them.
     """
 
     def __init__(
@@ -38,7 +37,12 @@ class UnitAttention(nn.Module):
     def forward(
         self, inputs: Tensor, padding: Tensor | None, *, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend within each unit; U of ``inputs``, U x T x B x d, is 1 where all units read the same.
+        """Attend within each unit.
+
+        Args:
+            inputs: U x T x B x d; U is 1 where all units read the same.
+            padding: B x T, True at padding; None where there is none.
+            need_weights: also return the attention weights.
 
         Returns:
             U x T x B x d, where U is 1 if the units share inputs and attention; and the weights (U x heads x B x T x
@@ -49,7 +53,7 @@ class UnitAttention(nn.Module):
         keys = self._split(self.key_projection(inputs))
         values = self._split(self.value_projection(inputs))
 
-        # 2. Attend.
+        # 2. Attend. Projections of one input by several units have more rows than the input.
         units = queries.size(0) // inputs.size(2)
         if padding is not None:
             padding = padding.repeat(units, 1)

@@ -15,15 +15,15 @@ from fairseq_depthwise.models.mute.attention import UnitAttention
 from fairseq_depthwise.models.mute.noise import UnitInputs
 from fairseq_depthwise.models.mute.order import UnitOrder, coefficients
 from fairseq_depthwise.modules.activations import ACTIVATIONS
-from fairseq_depthwise.modules.connections.sources import weighted_sum
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.linear.batched import UnitLayerNorm, UnitLinear
+from fairseq_depthwise.modules.weighted_sum import weighted_sum
 
 
 class UnitFeedForward(nn.Module):
     """``W_2 activation(W_1 LN(x))`` of each unit, with biases: FFN_i of Equation 9 and the norm before it.
 
-    One of ``units`` nets for each, or 1 that all units share; ``activation``: of ``ACTIVATIONS``.
+    ``units`` is the number of nets: 1 where all units share one. ``activation`` is a name in ``ACTIVATIONS``.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class UnitFeedForward(nn.Module):
 
 
 class MultiUnitEncoderLayer(nn.Module):
-    """The I units of a layer, all of them in one batched computation (Equations 8 to 18)::
+    """A layer of I parallel units, computed together (Equations 8 to 18)::
 
         n   = LN(x)                            one norm for all units
         n_i = Bias_i(n)                        noise in training; the residual stays clean
@@ -53,10 +53,11 @@ class MultiUnitEncoderLayer(nn.Module):
         F_i = s_i + FFN_i(LN_i(s_i))
         out = sum_i c_i F_i                    c = alpha, or with an order M a (see ``order.py``)
 
-    What is drawn, and c, come from :meth:`prepare`.
+    :meth:`prepare` draws the noise and computes c, for all layers of a stack at once.
     """
 
-    #: With these linear layers 0 and these weights as in a new layer it passes on what it reads; with an order, nearly.
+    #: The linear layers that end the units' branches, and the weights of their sum. With the linear layers 0 and the
+    #: weights as in a new layer, the layer passes on what it reads; with an order, nearly so.
     branch_ends = ("self_attention.output_projection", "feed_forward.second")
     branch_weights = ("unit_weights",)
 
@@ -85,7 +86,10 @@ class MultiUnitEncoderLayer(nn.Module):
     def prepare(
         cls, layers: Sequence[MultiUnitEncoderLayer], embedded: Tensor, padding: Tensor | None
     ) -> list[tuple[Tensor | None, ...]]:
-        """Return the noise of each layer, rows U x T x B or None, and how much each unit's output counts, I."""
+        """Return for each layer its noise (rows, U x T x B, or None) and the coefficients c of its units (I).
+
+        ``embedded`` is what the stack reads, T x B x d; ``padding``: B x T or None.
+        """
         length, batch = embedded.size(0), embedded.size(1)
         rows = [layer.inputs.draw(length, batch, padding, embedded.device) for layer in layers]
         return list(zip(rows, coefficients_of(layers), strict=True))
@@ -95,7 +99,8 @@ class MultiUnitEncoderLayer(nn.Module):
     ) -> Tensor:
         """Compute T x B x d from T x B x d; ``padding``: B x T, True at padding.
 
-        ``rows`` and ``weights`` are from :meth:`prepare`: None for no noise, and for weights that are computed here.
+        ``rows`` and ``weights`` come from :meth:`prepare`. Without rows there is no noise; without weights they are
+        computed here.
         """
         # 1. Attention: U x T x B x d, with U = 1 while nothing tells the units apart.
         inputs = self.inputs(self.self_attention_norm(stream), rows)
@@ -105,18 +110,18 @@ class MultiUnitEncoderLayer(nn.Module):
         # 2. Feed-forward: I x T x B x d, or 1 for a single unit.
         outputs = attended + self.dropout(self.feed_forward(attended))
 
-        # 3. The weighted sum.
-        weights = self.coefficients() if weights is None else weights
-        return weighted_sum(outputs, weights.to(outputs.dtype).unbind())  # under autocast as precise as the outputs
+        # 3. The weighted sum: T x B x d. Under autocast it is as precise as the outputs.
+        if weights is None:
+            weights = self.coefficients()
+        return weighted_sum(outputs, weights.to(outputs.dtype).unbind())
 
     def coefficients(self) -> Tensor:
-        """Return how much each unit's output counts, I."""
-        (own,) = coefficients_of([self])
-        return own
+        """Return the coefficients c of the units' outputs, I."""
+        return coefficients_of([self])[0]
 
 
 def coefficients_of(layers: Sequence[MultiUnitEncoderLayer]) -> list[Tensor]:
-    """Return how much each unit's output counts in each layer, I; all layers have an order or none has."""
+    """Return the coefficients c of each layer's units, I each; all layers have an order or none has."""
     orders = [layer.order for layer in layers if layer.order is not None]
     if not orders:
         return [layer.unit_weights for layer in layers]

@@ -1,21 +1,26 @@
 """Biased inputs: the noise that each unit's input gets in training.
 
-Source: "Multi-Unit Transformers for Neural Machine Translation", Section 3.2. Each noise changes a sentence once and
-never its padding. What is drawn is, for every position, the position whose row it takes; nothing loops over sentences.
+Source: "Multi-Unit Transformers for Neural Machine Translation", Section 3.2. Each noise changes a sentence once, and
+never its padding. A noise is drawn as rows, B x T: for every position, the position whose vector it takes. All
+sentences are drawn at once.
 
-The authors' program draws positions from the padded length, so that it swaps real tokens with padding, and its ranges
-lack an end; here every draw is uniform over what the sentence has.
+The authors' program draws positions from the padded length, so it swaps real tokens with padding, and its ranges stop
+one position short. Here every draw is uniform over the real tokens of the sentence.
+
+A new noise is a function of :class:`Sentences` and :class:`Draw`, and a line of ``NOISES``. One with a rate names the
+option of ``MuteTransformerConfig`` that sets it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-#: Swapped positions are at most so far apart, and so many neighbors are disordered (Section 3.2).
+#: Greatest distance of two swapped positions, and number of neighbors that are disordered (Section 3.2).
 RANGE = 3
 
 
@@ -25,11 +30,14 @@ class Sentences:
     def __init__(self, padding: Tensor) -> None:
         self.padding = padding
         self.lengths = padding.logical_not().sum(dim=1)
+        # fairseq may pad on the left, so the first real token need not be at position 0. A sentence that is all padding
+        # begins at the last position.
         last = padding.size(1) - 1
-        self.first = torch.where(padding, last, torch.arange(last + 1, device=padding.device)).amin(dim=1)
+        positions = torch.arange(last + 1, device=padding.device)
+        self.first = torch.where(padding, last, positions).amin(dim=1)
 
     def in_order(self) -> Tensor:
-        """Return rows B x T: every position takes its own."""
+        """Return rows, B x T, that change nothing: every position takes its own vector."""
         return torch.arange(self.padding.size(1), device=self.padding.device).expand(self.padding.shape)
 
 
@@ -49,97 +57,134 @@ class Draw:
         return (self.fractions(len(numbers)) * numbers).long().clamp(min=0)
 
 
-def swap(sentences: Sentences, draw: Draw) -> Tensor:
-    """Let two positions, at most ``RANGE`` apart, take each other's rows; nothing in a sentence of one token.
+def identity(sentences: Sentences, draw: Draw) -> Tensor:
+    """Return rows, B x T, that change nothing."""
+    return sentences.in_order()
 
-    The first is uniform over the sentence, the second over those in reach of it. Returns rows, B x T.
+
+def swap(sentences: Sentences, draw: Draw) -> Tensor:
+    """Swap two positions, at most ``RANGE`` apart; a sentence of one token stays as it is. Return rows, B x T.
+
+    The first position is uniform over the sentence, the second over all others within reach of the first.
     """
     first = draw.below(sentences.lengths)
     low = (first - RANGE).clamp(min=0)
     high = torch.minimum(first + RANGE, sentences.lengths - 1)
+
+    # The first position itself is no candidate: draw from one number fewer, and skip over it.
     second = low + draw.below(high - low)
     second = torch.where(high > low, second + (second >= first), first)
-    pair = torch.stack([first, second], dim=1) + sentences.first[:, None]
+
+    pair = torch.stack([first, second], dim=1) + sentences.first[:, None]  # B x 2
     return sentences.in_order().scatter(1, pair, pair.flip(1))
 
 
 def disorder(sentences: Sentences, draw: Draw) -> Tensor:
-    """Let ``RANGE`` neighbors take each other's rows in an order that is uniform over all, the old one among them.
+    """Shuffle ``RANGE`` neighbors; all orders, the old one included, are equally probable. Return rows, B x T.
 
-    Where they begin is uniform; a shorter sentence is disordered as a whole. Returns rows, B x T.
+    The position of the first neighbor is uniform; a shorter sentence is shuffled as a whole.
     """
     width = sentences.lengths.clamp(max=RANGE)
     begin = sentences.first + draw.below(sentences.lengths - width + 1)
     steps = torch.arange(RANGE, device=begin.device)
-    outside = steps >= width[:, None]
+    outside = steps >= width[:, None]  # B x RANGE
+
+    # Sorting random keys shuffles. Beyond the end of a short sentence keys are larger than all random ones, so that
+    # these positions stay at their place.
     keys = torch.where(outside, 1.0 + steps, draw.fractions(len(begin), RANGE))
-    # Beyond the end of a short sentence everything stays, and may be written to the first position's place only.
     order = torch.where(outside, steps, keys.argsort(dim=1))
+
+    # Near the right end of the batch, positions outside of a short sentence may lie beyond T: pad, and cut off again.
     places = begin[:, None] + steps
     rows = F.pad(sentences.in_order(), (0, RANGE))
-    return rows.scatter(1, places, begin[:, None] + order)[:, : sentences.padding.size(1)]
+    rows = rows.scatter(1, places, begin[:, None] + order)
+    return rows[:, : sentences.padding.size(1)]
 
 
 def mask(sentences: Sentences, draw: Draw, rate: float) -> Tensor:
-    """Let positions take the mask's row, whose number is T. Returns rows, B x T.
+    """Mask positions: they take the mask vector, whose row is T. Return rows, B x T.
 
-    With rate 0 it masks one position of each sentence (the paper); otherwise each real position with this probability
+    With rate 0 one position of each sentence is masked (the paper); otherwise each real position with this probability
     (the authors' program, 0.1).
     """
     length = sentences.padding.size(1)
     rows = sentences.in_order()
     if rate > 0:
-        chosen = draw.fractions(*sentences.padding.shape) < rate
-        return rows.masked_fill(chosen & ~sentences.padding, length)
-    place = (sentences.first + draw.below(sentences.lengths))[:, None]
-    return rows.scatter(1, place, torch.where(sentences.lengths[:, None] > 0, length, rows.gather(1, place)))
+        masked = draw.fractions(*sentences.padding.shape) < rate
+        return rows.masked_fill(masked & ~sentences.padding, length)
+
+    place = (sentences.first + draw.below(sentences.lengths))[:, None]  # B x 1
+    # A sentence without tokens has nothing to mask.
+    row = torch.where(sentences.lengths[:, None] > 0, length, rows.gather(1, place))
+    return rows.scatter(1, place, row)
 
 
-def identity(sentences: Sentences, draw: Draw) -> Tensor:
-    """Return rows B x T that change nothing."""
-    return sentences.in_order()
+class Noise(NamedTuple):
+    """One choice of ``--unit-inputs``.
+
+    Attributes:
+        rows: draws rows, B x T, from sentences, random numbers and, with ``rate_option``, a rate.
+        rate_option: the field of ``MuteTransformerConfig`` with the rate; None for a noise without one.
+    """
+
+    rows: Callable[..., Tensor]
+    rate_option: str | None = None
 
 
-#: Names of ``--unit-inputs``; ``mask`` has a rate besides.
-NOISES: dict[str, Callable[..., Tensor]] = {"identity": identity, "swap": swap, "mask": mask, "disorder": disorder}
+#: The names of ``--unit-inputs``.
+NOISES = {
+    "identity": Noise(identity),
+    "swap": Noise(swap),
+    "mask": Noise(mask, rate_option="unit_mask_rate"),
+    "disorder": Noise(disorder),
+}
 
 
 class UnitInputs(nn.Module):
     """The inputs of a layer's units, Equation 11, with the switch of Section 3.2.
 
-    ``noises``: a name in ``NOISES`` for each unit; ``noise_rate``: probability that a training forward has the noise,
-    one draw for the layer; ``mask_rate``: see :func:`mask`.
+    Args:
+        noises: a name of ``NOISES`` for each unit.
+        noise_rate: probability that a training forward has noise; one draw for the whole layer.
+        rates: name -> rate, of noises that have one; 0 unless given.
     """
 
-    def __init__(self, *, noises: Sequence[str], embed_dim: int, noise_rate: float, mask_rate: float = 0.0) -> None:
+    def __init__(
+        self, *, noises: Sequence[str], embed_dim: int, noise_rate: float, rates: Mapping[str, float] | None = None
+    ) -> None:
         super().__init__()
         self.noises = tuple(noises)
         self.noise_rate = noise_rate
-        self.mask_rate = mask_rate
+        self.rates = dict(rates or {})
         #: What a masked position reads; one vector for the layer.
-        self.mask_vector = nn.Parameter(torch.empty(embed_dim)) if "mask" in noises else None
-        if self.mask_vector is not None:
+        self.mask_vector: nn.Parameter | None = None
+        if "mask" in noises:
+            self.mask_vector = nn.Parameter(torch.empty(embed_dim))
             nn.init.normal_(self.mask_vector, std=embed_dim**-0.5)
 
     def draw(self, length: int, batch: int, padding: Tensor | None, device: torch.device) -> Tensor | None:
         """Draw the rows that each position of each unit takes, U x T x B; return None for no noise.
 
-        A seed comes from torch's generator, which fairseq seeds for every update, alike in all processes; the rank is
-        added. Nothing is drawn in evaluation.
+        Nothing is drawn in evaluation. ``padding``: B x T, True at padding.
         """
         if not self.training or not self.noise_rate or set(self.noises) == {"identity"}:
             return None
+
+        # fairseq seeds torch's generator for every update, alike in all processes, which must draw different noise.
         generator = torch.Generator()
         generator.manual_seed(int(torch.randint(2**31, ())) + _rank())
-        if float(torch.rand((), generator=generator)) >= self.noise_rate:
+        is_on = float(torch.rand((), generator=generator)) < self.noise_rate
+        if not is_on:
             return None
+
         if padding is None:
             padding = torch.zeros(batch, length, dtype=torch.bool, device=device)
         sentences, draw = Sentences(padding), Draw(generator, device)
-        rows = [
-            mask(sentences, draw, self.mask_rate) if name == "mask" else NOISES[name](sentences, draw)
-            for name in self.noises
-        ]
+        rows = []
+        for name in self.noises:
+            noise = NOISES[name]
+            rate = [] if noise.rate_option is None else [self.rates.get(name, 0.0)]
+            rows.append(noise.rows(sentences, draw, *rate))
         return torch.stack(rows).transpose(1, 2)
 
     def forward(self, values: Tensor, rows: Tensor | None) -> Tensor:
@@ -148,11 +193,15 @@ class UnitInputs(nn.Module):
             # PyTorch's data parallel wrapper wants to see every parameter in every forward of training.
             unused = self.mask_vector.sum() * 0 if self.training and self.mask_vector is not None else 0
             return (values + unused).unsqueeze(0)
+
+        # The mask vector is one more position, T, of every sentence: (T + 1) x B x d.
         if self.mask_vector is not None:
-            last = self.mask_vector.to(values.dtype).expand(1, values.size(1), -1)
-            values = torch.cat([values, last])
-        # T x B rows in one list; selecting from it has a cheaper backward pass than indexing with two numbers.
-        places = rows * rows.size(2) + torch.arange(rows.size(2), device=rows.device)
+            masked = self.mask_vector.to(values.dtype).expand(1, values.size(1), -1)
+            values = torch.cat([values, masked])
+
+        # Selecting from one list of T B vectors has a cheaper backward pass than indexing with two numbers.
+        batch = rows.size(2)
+        places = rows * batch + torch.arange(batch, device=rows.device)
         return values.flatten(0, 1).index_select(0, places.flatten()).view(*rows.shape, values.size(2))
 
 

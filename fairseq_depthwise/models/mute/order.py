@@ -1,4 +1,4 @@
-"""The learned order of a layer's units: a matrix that becomes a permutation, and what it makes of the units' weights.
+"""The learned order of a layer's units: a matrix that becomes a permutation, and the units' coefficients under it.
 
 Source: "Multi-Unit Transformers for Neural Machine Translation", Section 3.3, after AutoShuffleNet (Lyu et al. 2019).
 
@@ -18,40 +18,42 @@ from torch import Tensor, nn
 
 from fairseq_compat import UserError
 
-#: Added to every entry, in proportion to their mean: a matrix with too many entries of 0 cannot be doubly stochastic.
+#: Added to every entry, in proportion to their mean: a matrix with too many zeros cannot be made doubly stochastic.
 EPSILON = 1e-3
 
-#: How often columns and rows are normalized. The paper does it once after every step, to a matrix that was normalized
-#: before; the parameter here is not, so as much is made up for in one go. Rows sum to 1 then, and columns within a
-#: hundredth, where half of the entries were clipped.
+#: How often columns and rows are normalized. The paper normalizes once after every update, a matrix that was normalized
+#: before. The parameter here is not, so it takes more rounds: where half of the entries were clipped, rows then sum to
+#: 1, and columns to 1 within a hundredth.
 ROUNDS = 50
 
-#: How often the means of columns and rows are taken out of the gradient.
+#: How often the means of columns and rows are subtracted from the gradient.
 TANGENT_ROUNDS = 4
 
-#: How far the entries of the parameter start from 1/I, at most, in proportion.
+#: Greatest initial distance of the parameter's entries from 1/I, relative to 1/I.
 SPREAD = 0.05
 
 
 def project(raw: Tensor) -> Tensor:
     """Return the non-negative, doubly stochastic matrices of Equations 17 and 18, ... x I x I, at least in float32.
 
-    The gradient goes straight through to ``raw``, without what the projection would undo: the means of rows and
-    columns, each entry counting as much as it is in the matrix. With that part the penalty's gradient, which is
-    positive everywhere, would take all entries of ``raw`` to 0 together, where nothing tells them apart any more. What
-    would move an entry at 0 to below it is left out later, by :meth:`UnitOrder.finish_gradient`.
+    The gradient is passed straight through to ``raw``, except for the part that the projection would undo: the means of
+    rows and columns, weighted by the matrix. With that part, the penalty's gradient, which is positive everywhere,
+    would take all entries of ``raw`` to 0 together, where nothing distinguishes them any more.
+    :meth:`UnitOrder.finish_gradient` later removes what would move an entry at 0 below it.
     """
     projected: Tensor = _StraightThrough.apply(raw)
     return projected
 
 
 class _StraightThrough(torch.autograd.Function):
-    """The projection, with a backward pass that is linear: the gradients of a batch's parts add up to the batch's."""
+    """The projection, with a linear backward pass: gradients of the parts of a batch add up to the batch's."""
 
     @staticmethod
     def forward(ctx: Any, raw: Tensor) -> Tensor:
+        # Equation 17: no negative entries.
         matrix = raw.to(torch.promote_types(raw.dtype, torch.float32)).clamp(min=0)
         matrix = matrix + EPSILON * matrix.mean(dim=(-2, -1), keepdim=True).clamp(min=EPSILON)
+        # Equation 18: columns and rows that sum to 1.
         for _ in range(ROUNDS):
             matrix = matrix / matrix.sum(dim=-2, keepdim=True)
             matrix = matrix / matrix.sum(dim=-1, keepdim=True)
@@ -62,17 +64,19 @@ class _StraightThrough(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (matrix,) = ctx.saved_tensors
-        inside = gradient
+        tangent = gradient
         for _ in range(TANGENT_ROUNDS):
             for dim in (-2, -1):
-                inside = inside - (inside * matrix).sum(dim, keepdim=True) / matrix.sum(dim, keepdim=True)
-        return inside.to(ctx.dtype)
+                weighted_mean = (tangent * matrix).sum(dim, keepdim=True) / matrix.sum(dim, keepdim=True)
+                tangent = tangent - weighted_mean
+        return tangent.to(ctx.dtype)
 
 
 def penalty(matrix: Tensor) -> Tensor:
     """Compute Equation 19 for each of ... x I x I: 0 for a permutation, 2 (I - sqrt I) for the uniform matrix."""
-    of_columns, of_rows = ((matrix.abs().sum(dim=dim) - matrix.norm(dim=dim)).sum(-1) for dim in (-2, -1))
-    return of_rows + of_columns
+    columns = (matrix.abs().sum(dim=-2) - matrix.norm(dim=-2)).sum(-1)
+    rows = (matrix.abs().sum(dim=-1) - matrix.norm(dim=-1)).sum(-1)
+    return rows + columns
 
 
 def nearest_permutation(matrix: Tensor) -> Tensor:
@@ -91,12 +95,13 @@ def nearest_permutation(matrix: Tensor) -> Tensor:
 class UnitOrder(nn.Module):
     """The matrix M of a layer; ``at_inference`` soft uses M in evaluation too, hard the nearest permutation."""
 
-    identity_on_top = "--unit-sequential"  # sums to 1 but nearly, which only the layer norm on top does not see
+    # The coefficients sum to nearly 1, not exactly. Only the layer norm on top of the stack does not notice that.
+    identity_on_top = "--unit-sequential"
 
     def __init__(self, *, units: int, at_inference: str = "soft") -> None:
         super().__init__()
         self.at_inference = at_inference
-        # The uniform matrix is a saddle: nothing would tell one unit from another there.
+        # The uniform matrix is a saddle point: nothing distinguishes the units there.
         self.raw = nn.Parameter((1 + SPREAD * (2 * torch.rand(units, units) - 1)) / units)
 
     def matrix(self) -> Tensor:
@@ -105,12 +110,12 @@ class UnitOrder(nn.Module):
 
     @torch.no_grad()
     def finish_gradient(self) -> None:
-        """Leave out of the gradient what would move entries at 0, or below it, further down.
+        """Remove from the gradient what would move entries at or below 0 further down.
 
-        Such entries of the matrix are 0 already, and would only have a longer way back. Whether one would move depends
-        on the sum over all batches and processes of an update, so this has to come after the last backward pass and
-        before clipping. fairseq does it (``finished_gradients`` in ``fairseq_compat/patches/training.py``); other
-        training loops have to call it.
+        Such entries of the matrix are 0 already; further down, they would only have a longer way back. Whether an entry
+        would move depends on the sum over all batches and processes of an update, so this must happen after the last
+        backward pass and before clipping. In fairseq ``finished_gradients`` does it
+        (``fairseq_compat/patches/training.py``); other training loops have to call it.
         """
         gradient = self.raw.grad
         if gradient is not None:
@@ -130,17 +135,20 @@ class UnitOrder(nn.Module):
 
 
 def coefficients(orders: Sequence[UnitOrder], weights: Tensor) -> Tensor:
-    """Return the weights c of the units' outputs in L layers (L x I), for the weights alpha of their places (L x I).
+    """Return the coefficients c of the units' outputs in L layers (L x I), from the weights alpha of places (L x I).
 
-    As precise as M, since the differences between the weights are small.
+    They are as precise as M, since the differences between them are small.
     """
     matrices = project(torch.stack([order.raw for order in orders]))
     if orders[0].at_inference == "hard" and not orders[0].training:
         matrices = torch.stack([nearest_permutation(matrix) for matrix in matrices])
+    # c = M a in each layer: L x I x I times L x I.
     return (matrices * accumulated(weights.to(matrices.dtype)).unsqueeze(-2)).sum(-1)
 
 
 def accumulated(weights: Tensor) -> Tensor:
-    """Compute ``a_k = sum_{j>=k} alpha_j / j`` (... x I): how much the output at place k counts in Equation 15."""
-    shares = weights / torch.arange(1, weights.size(-1) + 1, device=weights.device, dtype=weights.dtype)
+    """Compute ``a_k = sum_{j>=k} alpha_j / j`` (... x I): the weight of the output at place k in Equation 15."""
+    places = torch.arange(1, weights.size(-1) + 1, device=weights.device, dtype=weights.dtype)
+    shares = weights / places
+    # A sum from the last place down.
     return shares.flip(-1).cumsum(-1).flip(-1)

@@ -11,14 +11,15 @@ _SEQUENTIAL = {**_BIASED, "unit_sequential": True}
 
 
 def _dropout(probability: float) -> dict[str, float]:
-    """Set both dropouts, of sub-layers and inside the feed-forward nets: the authors' program has only one."""
+    """Set the dropouts of sub-layers and of feed-forward nets, which are one option in the authors' program."""
     return {"dropout": probability, "activation_dropout": probability}
 
 
 def _without(noise: str) -> dict[str, Any]:
-    """Return the full model less one of its units (Table 4)."""
-    left = [name for name in _BIASED["unit_inputs"].split(",") if name != noise]
-    return {**_SEQUENTIAL, "encoder_units": len(left), "unit_inputs": ",".join(left)}
+    """Return the full model without one of its units (Table 4)."""
+    noises = _BIASED["unit_inputs"].split(",")
+    noises.remove(noise)
+    return {**_SEQUENTIAL, "encoder_units": len(noises), "unit_inputs": ",".join(noises)}
 
 
 _BIG = {**both_sides(embed_dim=1024, attention_heads=16, ffn_embed_dim=4096), "encoder_units": 1}
@@ -36,7 +37,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "wmt_en_de_relative": {"encoder_units": 1},
     "wmt_en_de_big": _BIG,
     "wmt_en_fr_big": {**_BIG, **_dropout(0.1)},
-    # Table 4: less one unit each, no noise, no order.
+    # Table 4: without one unit each, without noise, without an order.
     **{f"sequential_no_{noise}": _without(noise) for noise in ("identity", "swap", "disorder", "mask")},
     "sequential_no_bias": {"unit_sequential": True},
     # Table 6: "4 Self. + 4 FFN" is the plain name.
@@ -44,6 +45,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "shared_ffn": {"unit_sharing": "ffn"},
     # Figure 2: 4 units are the plain name.
     **{f"{units}u": {"encoder_units": units} for units in (1, 2, 3, 5, 6)},
-    # Not the paper's.
+    # Not in the paper.
     **DEEP_SHALLOW,
 }

@@ -1,11 +1,14 @@
 """The deep pre-norm Transformer that shallow-to-deep training grows: blocks of layers, sparsely connected.
 
 Source: "Shallow-to-Deep Training for Neural Machine Translation". The encoder's layers form blocks that read a learned
-sum over all blocks below (``modules/connections/blocks.py``), self-attention has relative positions on its keys, and
-the decoder is the ordinary one. Growing it: the task ``translation_layer_growth``. See ``docs/shallow_to_deep.md``.
+sum over all blocks below (``block_connection.py``), self-attention has relative positions on its keys, and the decoder
+is the ordinary one. The task ``translation_layer_growth`` grows it. See ``docs/shallow_to_deep.md``.
+
+Both stacks can have a connection over depth of another paper instead (``modules/depth_connections/``).
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from fairseq.models import register_model
 from torch import Tensor
@@ -14,10 +17,18 @@ from fairseq_compat import UserError
 from fairseq_depthwise.models.base.config import distance, option, probability, register_presets
 from fairseq_depthwise.models.base.model import AuxiliaryLoss, StackModel
 from fairseq_depthwise.models.base.residual_stacks import ResidualConfig, ResidualStacks
+from fairseq_depthwise.models.sdt.block_connection import BlockConnection
 from fairseq_depthwise.models.sdt.presets import PRESETS
 from fairseq_depthwise.models.sdt.similarity import inter_similarity_penalty
-from fairseq_depthwise.modules.connections import CONNECTIONS
-from fairseq_depthwise.modules.stack import SIDES, Connection, StackShape
+from fairseq_depthwise.modules.depth_connections import DEPTH_CONNECTIONS
+from fairseq_depthwise.modules.stack import Connection, StackShape
+
+#: Values of ``--encoder-connection`` and ``--decoder-connection``.
+CONNECTIONS: dict[str, type[Connection]] = {
+    "residual": Connection,
+    "blocks": BlockConnection,
+    **DEPTH_CONNECTIONS,
+}
 
 
 @dataclass
@@ -41,7 +52,6 @@ class SDTTransformerConfig(ResidualConfig):
         "doubly stochastic matrices that mix these streams; without a value: sinkhorn",
         one_of=("none", "sinkhorn", "permutations", "identity"),
         bare="sinkhorn",
-        earlier={"True": "sinkhorn", True: "sinkhorn", "False": "none", False: "none"},
     )
     max_relative_positions: int = distance(8)
     inter_similarity_weight: float = option(
@@ -56,10 +66,10 @@ class SDTTransformerConfig(ResidualConfig):
         super().check()
         layers, block = self.encoder_layers, self.encoder_block_size
         if block and layers % block:
-            possible = ", ".join(str(number) for number in range(1, layers + 1) if layers % number == 0)
+            divisors = [str(size) for size in range(1, layers + 1) if layers % size == 0]
             raise UserError(
                 f"--encoder-layers {layers} is not a multiple of --encoder-block-size {block}; block sizes that fit "
-                f"are {possible}, or 0 for no connections"
+                f"are {', '.join(divisors)}, or 0 for no connections"
             )
         if block and not CONNECTIONS[self.encoder_connection].has_blocks:
             raise UserError(
@@ -67,9 +77,7 @@ class SDTTransformerConfig(ResidualConfig):
                 f"{block}"
             )
         if self.decoder_connection == "blocks":
-            raise UserError(
-                "--decoder-connection blocks: the paper connects blocks of the encoder only; choose another"
-            )
+            raise UserError("--decoder-connection blocks: only the encoder can have blocks; choose another")
 
 
 class BlockStacks(ResidualStacks):
@@ -80,18 +88,34 @@ class BlockStacks(ResidualStacks):
     def __init__(self, config: SDTTransformerConfig) -> None:
         super().__init__(config)
         self.norm_scaling = config.norm_scaling
-        for side in SIDES:  # connections that pass on more than the stream have layers of their own
-            kind = CONNECTIONS[getattr(config, f"{side}_connection")]
-            setattr(self, f"{side}_layer", getattr(kind, f"{side}_layer", getattr(self, f"{side}_layer")))
+        # Connections that pass on more than the stream have layers of their own.
+        self.encoder_layer: Any = self._connection_class("encoder").encoder_layer or self.encoder_layer
+        self.decoder_layer: Any = self._connection_class("decoder").decoder_layer or self.decoder_layer
 
     def connect(self, side: str) -> Connection:
-        config, name = self.config, getattr(self.config, f"{side}_connection")
-        block_size = config.encoder_block_size if side == "encoder" else 0
-        kind = CONNECTIONS["residual" if name == "blocks" and not block_size else name]
-        by_units = kind.has_units and config.connection_unit == "sub-layer"
-        units = len(getattr(self, f"{side}_layer").branch_ends) if by_units else 1
-        sizes = units * self.depth(side), units * block_size
-        return kind(StackShape(self.width, *sizes, config.hyper_streams, config.hyper_manifold, units))
+        config = self.config
+        connection_class = self._connection_class(side)
+        sublayers = 1
+        if connection_class.has_sublayers and config.connection_unit == "sub-layer":
+            layer_class = self.encoder_layer if side == "encoder" else self.decoder_layer
+            sublayers = len(layer_class.branch_ends)
+        shape = StackShape(
+            embed_dim=self.width,
+            layers=sublayers * self.depth(side),
+            block_size=sublayers * self._block_size(side),
+            streams=config.hyper_streams,
+            manifold=config.hyper_manifold,
+            sublayers=sublayers,
+        )
+        return connection_class(shape)
+
+    def _block_size(self, side: str) -> int:
+        return self.config.encoder_block_size if side == "encoder" else 0
+
+    def _connection_class(self, side: str) -> type[Connection]:
+        name = self.config.encoder_connection if side == "encoder" else self.config.decoder_connection
+        without_blocks = name == "blocks" and not self._block_size(side)
+        return CONNECTIONS["residual" if without_blocks else name]
 
 
 @register_model("sdt_transformer", dataclass=SDTTransformerConfig)
@@ -106,13 +130,13 @@ class SDTTransformer(StackModel):
         return bool(self.config.inter_similarity_weight)
 
     def auxiliary_losses(self, encoder_out: dict[str, list[Tensor]]) -> dict[str, AuxiliaryLoss]:
-        """Return the regularizer of "Reg-6L" (Section 6.3), where it has a weight."""
-        if not (weight := self.config.inter_similarity_weight):
+        """Return the regularizer of "Reg-6L" (Section 6.3), unless its weight is 0."""
+        weight = self.config.inter_similarity_weight
+        if not weight:
             return {}
-        layers = encoder_out["encoder_states"][1:]
+        _, *layers = encoder_out["encoder_states"]  # the first is the embedding
         penalty = inter_similarity_penalty(layers, encoder_out["encoder_padding_mask"][0])
-        loss = AuxiliaryLoss(penalty, weight, "--inter-similarity-weight")
-        return {"inter_similarity_penalty": loss}
+        return {"inter_similarity_penalty": AuxiliaryLoss(penalty, weight, "--inter-similarity-weight")}
 
 
 register_presets("sdt_transformer", PRESETS)

@@ -30,6 +30,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "wmt_en_de_30l_dlcl": {"encoder_layers": 30, "encoder_block_size": 1},
     # Table 6: the regularizer, whose weight the paper does not give.
     "wmt_en_de_reg": {**_UNCONNECTED, **_ABSOLUTE, "inter_similarity_weight": 1.0},
-    # Not the paper's.
+    # Not in the paper.
     **DEEP_SHALLOW,
 }

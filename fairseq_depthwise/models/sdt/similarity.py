@@ -1,4 +1,4 @@
-"""How alike the representations within a sentence are, and the penalty that makes them more so.
+"""How similar the representations within a sentence are, and the penalty that makes them more similar.
 
 Source: "Shallow-to-Deep Training for Neural Machine Translation", Section 3 (Inter-Sim) and Section 6.3 (Reg-6L).
 """
@@ -11,20 +11,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: Vectors shorter than this count as less similar, so that a zero vector has similarity 0 and a finite gradient.
+#: Cosines divide by at least this length, so that a zero vector has similarity 0 and a finite gradient.
 _EPS = 1e-6
 
 
 def similarities_to_sentence(state: Tensor, padding: Tensor | None = None) -> Tensor:
-    """Return how close each position of T x B x C is to its whole sentence, ``cos(x_i, mean_j x_j)``.
+    """Return how similar each position of T x B x C is to its whole sentence, ``cos(x_i, mean_j x_j)``.
 
     T x B, at least in float32; 0 at ``padding`` (B x T), 1 for sentences of one token.
     """
-    # Sums over many positions lose what distinguishes these in 16 bits.
+    # In 16 bits a sum over many positions loses their differences.
     state = state.to(torch.promote_types(state.dtype, torch.float32))
     if padding is not None:
         state = state.masked_fill(padding.transpose(0, 1)[:, :, None], 0)
-    # The sum stands for the mean, as a cosine does not depend on lengths. At padding the vector and its cosine are 0.
+    # The sum may replace the mean, as a cosine does not depend on lengths. At padding vector and cosine are 0.
     return F.cosine_similarity(state, state.sum(dim=0), dim=-1, eps=_EPS)
 
 
@@ -42,6 +42,6 @@ def inter_similarity(states: Sequence[Tensor], padding: Tensor | None = None) ->
 def inter_similarity_penalty(states: Sequence[Tensor], padding: Tensor | None = None) -> Tensor:
     """Compute what Reg-6L adds to the loss: ``1 - Inter-Sim`` of the layers, without the embedding; from 0 to 2.
 
-    The paper names the measure and not the formula.
+    The paper names the measure, but gives no formula.
     """
     return 1 - inter_similarity(states, padding)

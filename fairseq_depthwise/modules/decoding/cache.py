@@ -15,20 +15,14 @@ in 16 bits, though they read half as much.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from fairseq_depthwise.modules.attention import KeysValues, additive_mask
+
 #: Target positions that are allocated at first; the buffer doubles when it is full.
 _FIRST_STEPS = 32
-
-
-class KeysValues(NamedTuple):
-    """Keys and values with heads split, B x heads x positions x head_dim each."""
-
-    keys: Tensor
-    values: Tensor
 
 
 class StepCache:
@@ -166,13 +160,3 @@ class DecodingCache(StepCache):
         for stored in (self._own, self._encoder):
             for attention, pair in stored.items():
                 stored[attention] = KeysValues(*(tensor.index_select(0, sentences) for tensor in pair))
-
-
-def additive_mask(hidden: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return 0 where ``hidden`` is False, half the lowest finite number where it is True, to be added to scores.
-
-    Boolean masks are slow in several of PyTorch's kernels. A row of -inf only, which a sentence padded on the left has,
-    would become NaN; of half the lowest number, a negative score can be added in 16 bits.
-    """
-    lowest = torch.finfo(dtype).min / 2
-    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill(hidden, lowest)

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.decoding.cache import KeysValues, StepCache, additive_mask
+from fairseq_depthwise.modules.attention import KeysValues, additive_mask
+from fairseq_depthwise.modules.decoding.cache import StepCache
 
 #: What :attr:`SearchState.ancestors` has at positions that are not written yet.
 UNWRITTEN = -1

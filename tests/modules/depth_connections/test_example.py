@@ -10,8 +10,7 @@ import torch
 from graph_checks import eager_graphs
 from tiny_models import SOURCE, TARGET, build_tiny
 
-from fairseq_depthwise.models.sdt.model import SDTTransformerConfig
-from fairseq_depthwise.modules.connections import CONNECTIONS
+from fairseq_depthwise.models.sdt.model import CONNECTIONS, SDTTransformerConfig
 
 PAGE = Path(__file__).parents[3] / "docs" / "connections.md"
 OPTIONS = {"encoder_connection": "highway", "decoder_connection": "highway", "encoder_block_size": 0}

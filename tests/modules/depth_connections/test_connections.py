@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.connections import CONNECTIONS
-from fairseq_depthwise.modules.connections.hyper import ManifoldMixing
-from fairseq_depthwise.modules.connections.readers import changed_readers
-from fairseq_depthwise.modules.connections.sources import source_names
+from fairseq_depthwise.analysis.connection_sources import Source, Trace, WatchedConnection, sources_of
+from fairseq_depthwise.models.sdt.model import CONNECTIONS
+from fairseq_depthwise.modules.depth_connections.hyper import ManifoldMixing
 from fairseq_depthwise.modules.stack import Connection, StackShape
 
 WIDTH, LAYERS = 4, 5
@@ -27,7 +26,9 @@ def connection_of(form: str, layers: int = LAYERS, block_size: int = 0) -> Conne
     return CONNECTIONS[name.split()[0]](shape).double()
 
 
-def run(connection: Connection, layers: list[nn.Module], embedded: Tensor, apart: int | None = None) -> Tensor:
+def run(
+    connection: Connection | WatchedConnection, layers: list[nn.Module], embedded: Tensor, apart: int | None = None
+) -> Tensor:
     """Run a stack, whose layer ``apart`` passes no gradient to what it reads."""
     state = connection.initial_state(embedded)
     for index, layer in enumerate(layers):
@@ -57,11 +58,11 @@ def test_attention_starts_as_the_mean_of_all() -> None:
     for layer in layers:
         added.append(layer(read))
         read = torch.stack([embedded, *added]).mean(dim=0)
-    found = run(connection_of("attention"), layers, embedded)
-    torch.testing.assert_close(found, connection_of("residual").final_norm(read))
+    result = run(connection_of("attention"), layers, embedded)
+    torch.testing.assert_close(result, connection_of("residual").final_norm(read))
 
 
-def sources_of(form: str, embedded: Tensor, read: list[Tensor], outputs: list[Tensor], norms: Any) -> list[Tensor]:
+def second_reading(form: str, embedded: Tensor, read: list[Tensor], outputs: list[Tensor], norms: Any) -> list[Tensor]:
     """What the weights of the next reader weigh, of a stack with blocks of two layers where there are blocks."""
     added = [above - below for above, below in zip(outputs, read, strict=True)]
     if form == "blocks":
@@ -74,28 +75,31 @@ def sources_of(form: str, embedded: Tensor, read: list[Tensor], outputs: list[Te
 @pytest.mark.parametrize("form", ["average", "attention", "attention by 2", *STREAMS, "blocks", "residual"])
 def test_what_is_read_is_the_weighted_sum_of_the_sources(form: str) -> None:
     torch.manual_seed(8)
-    connection = connection_of(form, 4, 2 * (form in ("blocks", "attention by 2")))
+    has_blocks = form in ("blocks", "attention by 2")
+    connection = connection_of(form, 4, 2 * has_blocks)
     for parameter in connection.parameters():
         nn.init.normal_(parameter, std=0.7)
     embedded = torch.randn(2, 3, WIDTH, dtype=torch.float64)
-    states, read, outputs, chosen = [connection.initial_state(embedded)], [], [], []
+    states, read, outputs, counts = [connection.initial_state(embedded)], [], [], []
     for index, layer in enumerate([*branches()[:4], None]):
-        weights = connection.source_weights(states)
-        chosen.append(len(weights))
-        found = connection.layer_input(states[-1], index) if layer else connection.output(states[-1])
-        if weights:
-            sources = sources_of(form, embedded, read, outputs, getattr(connection, "norms", ()))
-            assert list(weights) == source_names(
-                len(sources), "block" if form in ("blocks", "attention by 2") else "layer"
-            )
-            pairs = zip(weights.values(), sources, strict=True)
-            expected = sum(weight.expand(2, 3).unsqueeze(-1) * source for weight, source in pairs)
-            torch.testing.assert_close(found, expected if layer else connection.final_norm(expected))
+        added = [above - below for above, below in zip(outputs, read, strict=True)]
+        sources = sources_of(connection, Trace(states, added))
+        counts.append(len(sources))
+        result = connection.layer_input(states[-1], index) if layer else connection.output(states[-1])
+        if sources:
+            values = second_reading(form, embedded, read, outputs, getattr(connection, "norms", ()))
+            part = "block" if has_blocks else "layer"
+            assert list(sources) == ["embedding", *(f"{part} {number}" for number in range(1, len(values)))]
+            expected: Any = 0
+            for source, value in zip(sources.values(), values, strict=True):
+                torch.testing.assert_close(source.value, value)
+                expected = expected + source.weight.expand(2, 3).unsqueeze(-1) * value
+            torch.testing.assert_close(result, expected if layer else connection.final_norm(expected))
         if layer is not None:
-            read.append(found)
-            outputs.append(found + layer(found))
+            read.append(result)
+            outputs.append(result + layer(result))
             states.append(connection.update(states[-1], index, outputs[-1]))
-    assert chosen == {"residual": [0] * 5, "blocks": [1, 0, 2, 0, 3], "attention by 2": [0, 2, 2, 3, 3]}.get(
+    assert counts == {"residual": [0] * 5, "blocks": [1, 0, 2, 0, 3], "attention by 2": [0, 2, 2, 3, 3]}.get(
         form, [1 if form.startswith("hyper") else 0, 2, 3, 4, 5]
     )
 
@@ -167,12 +171,12 @@ def test_weights_of_value_residuals() -> None:
     connection.requires_grad_(False)
     connection.rows[1].copy_(torch.tensor([0.25, -2.0]))  # type: ignore[index,operator]  # any module's attribute, to mypy
     states = [connection.initial_state(torch.randn(2, 3, WIDTH))] * 4
-    found = [
-        {name: float(weight) for name, weight in connection.source_weights(states[:count]).items()}
-        for count in (1, 2, 3, 4)
-    ]
+    weights = []
+    for count in (1, 2, 3, 4):
+        sources = sources_of(connection, Trace(states[:count], []))
+        weights.append({name: float(source.weight) for name, source in sources.items()})
     names = ("values of layer 1", "its own values")
-    assert found == [{}, dict.fromkeys(names, 0.5), dict(zip(names, (0.25, -2.0), strict=True)), {}]
+    assert weights == [{}, dict.fromkeys(names, 0.5), dict(zip(names, (0.25, -2.0), strict=True)), {}]
 
 
 @pytest.mark.parametrize("form", ["average", "attention", "blocks", *STREAMS])
@@ -184,20 +188,18 @@ def test_parts_of_sources_sum_up_to_what_is_read(form: str) -> None:
         value += 0.5 * torch.randn_like(value)
     readers = []
 
-    def see(place: Any, states: Any, read: Tensor) -> Tensor:
-        weights, parts = connection.source_weights(states), connection.source_parts(states)
-        assert list(weights) == list(parts)
-        if parts:
+    def see(place: Any, trace: Trace, read: Tensor) -> Tensor:
+        sources = sources_of(connection, trace)
+        if sources:
             readers.append(place)
-            torch.testing.assert_close(sum(parts.values()), read)
+            torch.testing.assert_close(sum(map(Source.part, sources.values())), read)
         return read
 
     layers, embedded = branches(), torch.randn(2, 3, WIDTH, dtype=torch.float64)
     expected = run(connection, layers, embedded)
-    with changed_readers(connection, see):
-        assert run(connection, layers, embedded).equal(expected)
+    assert run(WatchedConnection(connection, see), layers, embedded).equal(expected)
     assert readers == {"blocks": [1, LAYERS + 1], "hyper": [*range(1, LAYERS + 2)]}.get(
         form.partition(",")[0], [*range(2, LAYERS + 2)]
     )
-    with changed_readers(connection, lambda place, states, read: read * 0):
-        assert not run(connection, layers, embedded).equal(expected)
+    changed = WatchedConnection(connection, lambda place, trace, read: read * 0)
+    assert not run(changed, layers, embedded).equal(expected)
