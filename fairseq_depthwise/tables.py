@@ -24,6 +24,7 @@ class Table:
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Return a table with right-aligned columns; rows may be shorter than the first."""
+    # The width of each column.
     widths = []
     for column in range(len(rows[0])):
         cells = [row[column] for row in rows if column < len(row)]

@@ -144,6 +144,7 @@ def _test_against(
     samples: int,
 ) -> None:
     """Test each seed of a system against that of the base, or note why this is impossible."""
+    # The test is paired: the i-th files of both systems are of one seed.
     count, expected = len(system.files), len(base.files)
     if count != expected:
         system.why_untested = f"no paired test of {system.name}: numbers of files differ, {count} and {expected}"
@@ -207,6 +208,7 @@ def _compare_languages(options: argparse.Namespace) -> None:
     folders = [options.base, *options.systems]
     systems = [(folder, _scores_in(folder, options)) for folder in folders]
     languages.require_comparable(systems)
+    # The base is compared with no other, so it has no win ratio.
     base = systems[0][1]
     reasons = languages.why_missing(base)
     summaries = [languages.summarize(base)]
@@ -227,6 +229,7 @@ def _compare_languages(options: argparse.Namespace) -> None:
         print(json.dumps(document, indent=2))
         return
 
+    # A line for each language, then the means.
     rows = [["language", *folders]]
     for language in base:
         rows.append([language, *(decimal(scores[language].score, ".2f") for _, scores in systems)])
@@ -242,6 +245,7 @@ def _compare_languages(options: argparse.Namespace) -> None:
 def _scores_in(folder: str, options: argparse.Namespace) -> dict[str, languages.LanguageScore]:
     """Read or compute the scores of a folder by language."""
     files = languages.files_by_language(folder, languages.RESULT_ENDINGS)
+    # Scores in LANG.json need no references.
     references: dict[str, str] = {}
     if any(not path.endswith(".json") for path in files.values()):
         if not options.ref or len(options.ref) > 1:
