@@ -10,6 +10,7 @@ fairseq's own trainer and beam search. Writes the record ``bench_DEVICE_SIZE``.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import random
 import shlex
@@ -209,6 +210,8 @@ def measure(
     record: dict[str, Any], options: argparse.Namespace, precision: str, part: str, group: Sequence[Row]
 ) -> None:
     """Measure a part of the rows that take turns; those that cannot be built are left out."""
+    # Models of earlier groups are freed now, not in a turn.
+    gc.collect()
     works: dict[str, Work] = {}
     for row in group:
         try:
