@@ -106,6 +106,7 @@ def _final(plan: Plan) -> str:
         results = list(final_results(plan, system).values())
         if not results:
             continue
+        # Failed seeds are named, and count as no result.
         failures = count_failures(plan, system)
         first = results[0]
         row = {
@@ -152,6 +153,7 @@ def _registered(plan: Plan) -> str:
 
 def _failures(plan: Plan, comparison: Comparison, label: str) -> str:
     """Return a sentence on failed trainings of a comparison, when all have ended; nothing where none failed."""
+    # A mean over the seeds that did not fail would be biased.
     failures = {system: count_failures(plan, system) for system in comparison.systems}
     if None in failures.values() or not any(failures.values()):
         return ""
@@ -283,8 +285,10 @@ def _results_by_parts(plan: Plan) -> dict[frozenset[str], dict[int, dict[str, An
         return {}
     whole = Plan(sweep.PLANS / f"{plan.recipe}.toml", plan.results.parent)
     all_parts = frozenset().union(*results)
+    # The two ends are systems of the recipe's own plan.
     results[frozenset()] = final_results(whole, "depthwise_lstm")
     results[all_parts] = final_results(whole, "depthwise_lstm_open")
+    # All sets of parts, or a part's effect would be confounded with others'.
     if len(results) < 2 ** len(all_parts):
         return {}
     seeds = set(plan.content["seeds"])

@@ -143,6 +143,7 @@ def processor_minutes(results: Sequence[Result]) -> list[float]:
     Those beside a GPU are not comparable with those without, so only the trainings with most GPUs count. Earlier
     results of trainings that were stopped have the last part's seconds alone.
     """
+    # A result says how many GPUs its sweep used.
     gpus = max(result["gpus"] for result in results)
     minutes = []
     for result in results:
@@ -167,6 +168,7 @@ def complete_results(plan: Plan) -> dict[str, dict[int, dict[str, Any]]]:
     complete = {}
     for system in plan.systems:
         results = final_results(plan, system)
+        # One seed has no spread, and is not compared.
         if len(results) == len(plan.seeds(system)) > 1:
             complete[system] = results
     return complete

@@ -77,6 +77,7 @@ def main() -> None:
             for way, translate in ways_of(checkpoint, batch, options):
                 works[f"{model}, {way}"] = translate
                 names[f"{model}, {way}"] = {"model": model, "way": way}
+        # All sentences are translated once for BLEU, and in each turn for the time.
         if most is None:
             scores = {name: bleu.score(translate(lines), [references]).score for name, translate in works.items()}
 
@@ -102,6 +103,7 @@ def ways_of(checkpoint: str, batch: int, options: argparse.Namespace) -> Iterato
             say=records.tell,
         )
         yield way, translator.translate
+        # fairseq's own Transformer cannot be compiled or quantized by us, but converted.
         if type(translator.models[0]).__module__.startswith("fairseq."):
             for kind in CTRANSLATE2_TYPES if installed_version("ctranslate2") else ():
                 yield f"CTranslate2 {kind}", _by_ctranslate2(translator, checkpoint, batch, kind, options)

@@ -7,7 +7,6 @@ A record is a JSON file with the ``setup`` of a measurement (command, machine, v
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import platform
@@ -20,12 +19,11 @@ from typing import Any
 
 import torch
 
-from fairseq_compat.files import atomic_write
 from fairseq_compat.process import keep_freed_memory, processor_facts
 from fairseq_compat.versions import installed_version
 
-_RECIPES = Path(__file__).resolve().parents[1] / "recipes"
-sys.path += [str(_RECIPES), str(_RECIPES / "lib")]
+sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in ("recipes", "recipes/lib")]
+from recipe_step import write_json  # the folder is on the path by the line above
 
 Record = Mapping[str, Any]
 
@@ -66,6 +64,7 @@ def tell(text: str) -> None:
 def setup_of(program: str, arguments: Sequence[str], device: str = "cpu", **further: Any) -> dict[str, Any]:
     """Return command, machine and versions of a measurement; ``further`` is what else its numbers depend on."""
     versions = {"Python": platform.python_version(), "PyTorch": torch.__version__}
+    # What is not installed has no version.
     for name in ("fairseq", "fairseq-depthwise", "ctranslate2", "onnxruntime"):
         version = installed_version(name)
         if version:
@@ -101,6 +100,7 @@ def _machine() -> str:
 def command_of(program: str, arguments: Sequence[str]) -> str:
     """Return the command line, with the variables that change a CPU's speed and without folders of this machine."""
     variables = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if name.startswith(("MALLOC_", "OMP_"))]
+    # Where files are says nothing about a measurement.
     places = ("--records", "--work")
     words = []
     for before, word in zip(["", *arguments], arguments, strict=False):
@@ -112,8 +112,7 @@ def command_of(program: str, arguments: Sequence[str]) -> str:
 def write_record(folder: Path, name: str, record: Record) -> None:
     """Write a record; programs do so after each result, so that a run that is stopped leaves what it measured."""
     folder.mkdir(parents=True, exist_ok=True)
-    with atomic_write(folder / f"{name}.json") as file:
-        file.write((json.dumps(record, indent=1) + "\n").encode())
+    write_json(folder / f"{name}.json", record, indent=1)
 
 
 def finish(folder: Path, name: str, record: Record) -> None:

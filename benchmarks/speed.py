@@ -10,15 +10,17 @@ fairseq's own trainer and beam search. Writes the record ``bench_DEVICE_SIZE``.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import random
 import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import records
@@ -30,6 +32,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.trainer import Trainer
 from recipe_step import run_step
+from toml_files import read_toml
 from turns import take_turns, timed
 
 import fairseq_depthwise  # noqa: F401  # registers the models
@@ -77,11 +80,12 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """A model that is measured.
+    """A model that is measured, as a line of ``rows.toml``.
 
-    Args:
-        name, family, layers: of the tables, the names above, and the encoder; decoders have 6.
-        extra: options that make the difference to other rows of the family.
+    Attributes:
+        family: one of FAMILIES.
+        layers: of the encoder; decoders have 6.
+        options: the difference to other rows of the family.
         precision: its own; else it is the run's.
         compared: the row that it is compared with; else stock fairseq's of as many layers.
     """
@@ -89,12 +93,13 @@ class Row:
     name: str
     family: str
     layers: int = 6
-    extra: tuple[str, ...] = ()
+    options: str = ""
     precision: str = ""
     compared: str = ""
 
     @property
-    def beside(self) -> str:
+    def base(self) -> str:
+        """The name of the row that it is compared with."""
         pre_norm = " pre-norm" if self.family in ("stock pre-norm", "mute", "sdt") else ""
         return self.compared or f"stock {self.layers}{pre_norm}"
 
@@ -105,61 +110,20 @@ class Row:
     def arguments(self, size: str) -> list[str]:
         """Return fairseq's options of the model, the architecture first."""
         width, hidden, heads, _ = SIZES[size]
-        options = ["--arch", *FAMILIES[self.family], f"--encoder-layers={self.layers}", "--decoder-layers=6"]
+        arguments = ["--arch", *FAMILIES[self.family], f"--encoder-layers={self.layers}", "--decoder-layers=6"]
         # Families have dropouts of their own, and rows would not do the same work.
-        options += ["--attention-dropout=0", "--activation-dropout=0"]
+        arguments += ["--attention-dropout=0", "--activation-dropout=0"]
         for side in ("encoder", "decoder"):
-            options += [f"--{side}-embed-dim={width}", f"--{side}-attention-heads={heads}"]
+            arguments += [f"--{side}-embed-dim={width}", f"--{side}-attention-heads={heads}"]
             if self.family != "depth-wise":
-                options += [f"--{side}-ffn-embed-dim={hidden}"]
+                arguments += [f"--{side}-ffn-embed-dim={hidden}"]
         if self.family == "depth-wise":
-            options += [f"--depthwise-hidden-dim={hidden}"]
-        return [*options, *self.extra]
-
-
-#: Name of a row -> connection of its layers, which are compared with residual ones.
-CONNECTIONS = {
-    "residual": "residual",
-    "average": "average",
-    "attention": "attention",
-    "attention by 3": "attention --encoder-block-size=3",
-    "hyper": "hyper",
-    "hyper on a manifold": "hyper --hyper-manifold",
-    "average of sub-layers": "average --connection-unit=sub-layer",
-    "attention of sub-layers": "attention --connection-unit=sub-layer",
-    "hyper of sub-layers": "hyper --connection-unit=sub-layer",
-    "hyper by permutations": "hyper --hyper-manifold=permutations",
-    "hyper by the identity": "hyper --hyper-manifold=identity",
-    "value-residual": "value-residual",
-    "scaled norms": "residual --norm-scaling",
-}
-
-
-def _rows() -> Iterator[Row]:
-    yield Row("stock 6", "stock")
-    yield Row("depth-wise", "depth-wise")
-    open_form = ("--depthwise-forget-bias=2", "--depthwise-gate-gain=0.25", "--depthwise-attention-skip")
-    yield Row("depth-wise, open", "depth-wise", extra=open_form)
-    yield Row("ctranslate2", "ctranslate2")
-    yield Row("ctranslate2, int8", "ctranslate2", precision="int8")
-    for layers in (6, 12, 24, 48):
-        yield Row(f"stock {layers} pre-norm", "stock pre-norm", layers)
-        yield Row(f"sdt {layers}", "sdt", layers)
-    for units in (1, 2, 4, 6):
-        yield Row(f"mute {units}", "mute", extra=(f"--encoder-units={units}",))
-    for precision in ("bf16", "compiled", "compiled bf16", "onnx", "int8"):
-        yield Row(f"depth-wise, {precision}", "depth-wise", precision=precision)
-        yield Row(f"mute 4, {precision}", "mute", extra=("--encoder-units=4",), precision=precision)
-        yield Row(f"sdt 6, {precision}", "sdt", precision=precision)
-    for name, words in CONNECTIONS.items():
-        connection, *further = words.split()
-        both = [f"--{side}-connection={connection}" for side in ("encoder", "decoder")]
-        extra = ("--encoder-block-size=0", *both, *further)
-        yield Row(f"12 layers, {name}", "sdt", 12, extra, compared="12 layers, residual")
+            arguments += [f"--depthwise-hidden-dim={hidden}"]
+        return [*arguments, *self.options.split()]
 
 
 #: Name -> row, in the order of the tables.
-ROWS = {row.name: row for row in _rows()}
+ROWS = {name: Row(name, **fields) for name, fields in read_toml(Path(__file__).with_name("rows.toml")).items()}
 
 #: What --rows takes beside names.
 CHOICES = {
@@ -231,7 +195,7 @@ def main() -> None:
     groups: dict[str, dict[str, Row]] = {}
     for choice in options.rows:
         for name in CHOICES.get(choice, [choice]):
-            base = ROWS[name].beside
+            base = ROWS[name].base
             group = groups.setdefault(base, {base: ROWS[base]})
             group[name] = ROWS[name]
     for precision in options.precisions:
@@ -246,6 +210,8 @@ def measure(
     record: dict[str, Any], options: argparse.Namespace, precision: str, part: str, group: Sequence[Row]
 ) -> None:
     """Measure a part of the rows that take turns; those that cannot be built are left out."""
+    # Models of earlier groups are freed now, not in a turn.
+    gc.collect()
     works: dict[str, Work] = {}
     for row in group:
         try:
@@ -253,7 +219,7 @@ def measure(
         except (Exception, SystemExit) as error:  # of whatever library; the other rows are measured
             records.tell(f"{row.name} is left out of {part} {precision}: {type(error).__name__}: {error}")
         else:
-            record["rows"][row.name] = {"beside": row.beside, "options": row.arguments(options.size)}
+            record["rows"][row.name] = {"beside": row.base, "options": row.arguments(options.size)}
 
     cases = [(0, 0)]
     if part == DECODING:

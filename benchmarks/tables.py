@@ -48,6 +48,7 @@ def tables_of(record: Record) -> dict[str, str]:
     if setup["program"] not in makers:
         return {}
     commit = f" at commit {setup['commit']}" if setup.get("commit") else ""
+    # Every record says how it was made.
     tables = {
         "setup": f"- Made by `{setup['command']}`{commit}.\n"
         f"- Machine: {setup['machine']}; device {setup['device']}; threads of PyTorch: {setup['threads']}.\n"
@@ -83,6 +84,7 @@ def speeds(record: Record) -> dict[str, Shown]:
 def _meetings_by_case(record: Record, precision: str) -> dict[str, list[Rates]]:
     """Return the title of each case, and the rates of all meetings of it."""
     meetings: dict[str, list[Rates]] = {}
+    # A row that others are compared with may have been in several meetings.
     for meeting in record["meetings"]:
         case = meeting["case"]
         # Earlier programs measured the encoder alone and sentences of one length, too.
@@ -128,6 +130,7 @@ def qualities(record: Record) -> dict[str, Shown]:
     title = f"sacreBLEU; milliseconds, {batches} at a time"
     ways = dict.fromkeys(result["way"] for result in results)
     rows: dict[str, dict[str, str]] = {}
+    # Batch sizes one after the other in a cell, BLEU once.
     for result in results:
         row = rows.setdefault(result["model"], dict.fromkeys(ways, NOTHING) | {title: result["model"]})
         milliseconds = spread(result["milliseconds"], 2)
@@ -162,11 +165,7 @@ _BLOCK = re.compile(
 
 
 def render(text: str, folder: Path = RECORDS) -> str:
-    """Return a page's text with the tables of all records that there are.
-
-    Raises:
-        UserError: a record has no such table, or a marker no end.
-    """
+    """Return a page's text with the tables of all records that there are."""
     # A marker without its end would take the text up to the next end of that name.
     markers = re.findall(r"^<!-- (end of )?([\w-]+ [\w.-]+) -->$", text, re.MULTILINE)
     for (_, name), (end, end_name) in zip(markers[::2], [*markers[1::2], ("", "")], strict=False):

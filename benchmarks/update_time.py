@@ -70,6 +70,7 @@ def main() -> None:
 
 def updates_by_depth(plan: Plan, command: Sequence[str]) -> dict[str, int]:
     """Return how many updates a training makes at each depth of its encoder, from the command that trains it."""
+    # Options of one word have the next option for a value, which nobody asks for.
     options = dict(pairwise(command))
     total: int = plan.content["updates"]["final"]
     if "--growth-stages" not in options:
@@ -77,6 +78,7 @@ def updates_by_depth(plan: Plan, command: Sequence[str]) -> dict[str, int]:
     strategy = options.get("--growth-strategy", "top-most")
     updates = {}
     for stage in parse_stages(options["--growth-stages"], strategy=strategy).stages:
+        # The last stage lasts as long as the training.
         length = total - sum(updates.values()) if stage.length is None else stage.length
         updates[str(stage.layers)] = length
     return updates
@@ -86,6 +88,7 @@ def seconds_of_update(command: Sequence[str], layers: str, updates: int) -> floa
     """Train at a depth and return the mean seconds of an update, the first ``INTERVAL`` ones left out."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "train.log"
+        # Of an option that is given twice fairseq takes the last.
         words = [*command, "--encoder-layers", layers, "--max-update", str(updates + INTERVAL)]
         words += ["--log-interval", str(INTERVAL), "--log-file", str(log), "--save-dir", folder]
         words += ["--no-save", "--disable-validation"]

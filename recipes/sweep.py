@@ -29,10 +29,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from plans import Plan, Run  # the folder is on the path by the line above
-from recipe_step import languages_of, run_step, safe_environment, say
+from recipe_step import languages_of, run_step, safe_environment, say, write_json
 
 from fairseq_compat import UserError, checkpoints
-from fairseq_compat.files import atomic_write
 from fairseq_compat.process import processor_facts
 from fairseq_compat.versions import recorded_versions
 from fairseq_depthwise.evaluation.checkpoint_summary import summarize
@@ -66,6 +65,7 @@ class Sweep:
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise UserError(f"--work {self.work} is in use by a sweep, or by a training that one left") from error
+            # Data are made before trainings of the same recipe run side by side.
             for plan in self.plans:
                 prepare(plan, self.work / plan.recipe)
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -76,6 +76,7 @@ class Sweep:
                     if not self.running:
                         self.say_untrained()
                         return
+                    # A second at most, so that a signal is seen.
                     for future in wait(self.running, timeout=1, return_when=FIRST_COMPLETED).done:
                         del self.running[future]
                         future.result()
@@ -104,6 +105,7 @@ class Sweep:
             for run in plan.runs():
                 if not self.only.fullmatch(run.name) or (plan, run) in begun or plan.result(run) is not None:
                     continue
+                # A final training waits for the best values of its grid.
                 if run.values or plan.best(run.system):
                     return plan, run
         return None
@@ -133,7 +135,8 @@ class Sweep:
         parts = begin_part(folder, before, commit.stdout.strip())
         status, seconds = self.run(command, folder, environment)
         parts[-1]["seconds"] = round(seconds, 1)
-        write_json(folder / PARTS, parts)
+        write_json(folder / PARTS, parts, indent=None)
+        # A training that was stopped has no result; it resumes another time.
         if self.ended:
             return
 
@@ -162,7 +165,8 @@ class Sweep:
             if run.values is None:
                 result |= self.scored(plan, work, folder, environment)
         plan.results.mkdir(parents=True, exist_ok=True)
-        write_json(plan.results / f"{run.name}.json", result)
+        write_json(plan.results / f"{run.name}.json", result, indent=None)
+        # Only final trainings are translated with; those of the grid would fill the disk.
         if run.values and not status:
             shutil.rmtree(folder / "checkpoints")  # made by this program
         say(f"{time.strftime('%H:%M:%S')} {plan.recipe}/{run.name}: {result.get('failed') or result['valid'][-1]}")
@@ -232,7 +236,7 @@ def begin_part(folder: Path, from_update: int, commit: str) -> list[dict[str, An
     path = folder / PARTS
     parts: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
     parts.append({"from_update": from_update, "commit": commit, "seconds": None})
-    write_json(path, parts)
+    write_json(path, parts, indent=None)
     return parts
 
 
@@ -245,11 +249,6 @@ def seconds_of(parts: Sequence[dict[str, Any]]) -> float | None:
     if None in seconds or parts[0]["from_update"] != 0:
         return None
     return round(sum(seconds), 1)
-
-
-def write_json(path: Path, document: object) -> None:
-    with atomic_write(path) as file:
-        file.write((json.dumps(document) + "\n").encode())
 
 
 def prepare(plan: Plan, work: Path) -> None:
@@ -266,6 +265,7 @@ def prepare(plan: Plan, work: Path) -> None:
     if data.exists():
         return
     source, target = languages_of(work / "data-bin")
+    # The first 1,000 pairs of the training set, as a second validation set.
     for language in (source, target):
         lines = (work / f"text/bpe.train.{language}").read_bytes().split(b"\n")[:1000]
         (work / f"seen.{language}").write_bytes(b"".join(line + b"\n" for line in lines))
@@ -320,6 +320,7 @@ def main() -> None:
         only = re.compile(options.only)
     except re.error as error:
         raise UserError(f"--only {options.only} is not a regular expression, such as '.*-seed1': {error}") from error
+    # The trainings inherit it.
     os.nice(options.nice)
     Sweep(plans, options.work, options.gpus, only).train(options.jobs)
 

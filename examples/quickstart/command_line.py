@@ -12,7 +12,6 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 import torch
 
@@ -70,46 +69,37 @@ class CommandLine:
             script.write(typed + "\n")
 
         started = time.monotonic()
-        lines = []
-        log, errors = self.folder / ("train.log" if updates else "output.log"), self.folder / "errors.log"
-        with log.open("w", encoding="utf-8") as output, errors.open("wb") as complaints:
-            process = self._start(typed, complaints)
-            try:
-                for line in process.stdout or ():
-                    output.write(line)
-                    lines.append(line.rstrip("\n"))
-                    if updates:
-                        show_progress(line, updates, time.monotonic() - started)
-                process.wait()
-            except BaseException:  # also Ctrl-C: what the command started is ended, too
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGTERM)
-                process.wait()
-                raise
-        if process.returncode != 0:
-            last_lines = (errors.read_text(errors="replace").splitlines() or lines)[-10:]
-            raise CommandError(
-                f"this command ended with status {process.returncode}:\n  {typed}\n" + "\n".join(last_lines)
-            )
-        if not updates:
-            for line in lines[-3:]:
-                print(f"  {line}")
-        print(f"  {time.monotonic() - started:.1f} s", flush=True)
-
-    def _start(self, command: str, errors: IO[bytes]) -> subprocess.Popen[str]:
-        path = os.pathsep.join([self._programs, os.environ["PATH"]])
-        return subprocess.Popen(
-            ["sh", "-c", command],
+        process = subprocess.Popen(
+            ["sh", "-c", typed],
             cwd=self.folder,
+            env={**os.environ, "PATH": os.pathsep.join([self._programs, os.environ["PATH"]])},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
+            stderr=subprocess.STDOUT,
             encoding="utf-8",
             errors="replace",
-            env={**os.environ, "PATH": path},
             start_new_session=True,
         )
+        lines = []
+        try:
+            with (self.folder / ("train.log" if updates else "output.log")).open("w", encoding="utf-8") as log:
+                for line in process.stdout or ():
+                    log.write(line)
+                    lines.append(line)
+                    if updates:
+                        show_progress(line, updates, time.monotonic() - started)
+            process.wait()
+        except BaseException:  # also Ctrl-C: what the command started is ended, too
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+            raise
+        if process.returncode != 0:
+            last_lines = "".join(lines[-10:])
+            raise CommandError(f"this command ended with status {process.returncode}:\n  {typed}\n{last_lines}")
+        if not updates:
+            print("".join(f"  {line}" for line in lines[-3:]), end="")
+        print(f"  {time.monotonic() - started:.1f} s", flush=True)
 
 
 def show_progress(line: str, updates: int, seconds: float) -> None:

@@ -67,6 +67,7 @@ def dictionaries(options: argparse.Namespace) -> None:
     tagged = source
     if options.tag and f"\n{options.tag} " not in f"\n{source}":
         entries = source.split("\n")[:-1]
+        # In the place of the first filler; without any at the end.
         fillers = [place for place, entry in enumerate(entries) if entry.startswith(_FILLER)]
         place = fillers[0] if fillers else len(entries)
         entries[place : place + 1] = [f"{options.tag} 1"]

@@ -37,6 +37,7 @@ def fault(
         copied: the share of the longer side's words that the other side has, too (Ott et al., 2018).
         unequal: whether sides that are the same are left out.
     """
+    # Tokens of both sides.
     lengths = (len(source.split()), len(target.split()))
     if min(lengths) == 0:
         return "one side is empty"
@@ -44,6 +45,7 @@ def fault(
         return f"more than {longest} tokens"
     if ratio and max(lengths) > ratio * min(lengths):
         return f"one side is more than {ratio:g} times as long as the other"
+    # Words count as often as they occur.
     if copied:
         source_words = Counter(source.casefold().split())
         target_words = Counter(target.casefold().split())
@@ -72,11 +74,7 @@ def main() -> None:
 
 
 def clean_corpus(options: argparse.Namespace) -> None:
-    """Clean and tokenize, as the head of this file says; without ``--clean`` all lines stay, even empty ones.
-
-    Raises:
-        UserError: two sides have different numbers of lines, or none is left; then no file is written.
-    """
+    """Clean and tokenize all pairs; where two sides differ in lines, or nothing is left, no file is written."""
     fault_of = partial(
         fault, longest=options.longest, ratio=options.ratio, copied=options.copied, unequal=not options.keep_equal
     )
@@ -100,17 +98,14 @@ def clean_corpus(options: argparse.Namespace) -> None:
                     left_out[reason] += 1
             for place, file in enumerate(files):
                 file.writelines(f"{texts[place]}\n".encode() for texts in good)
+        # An empty text would fail much later, in fairseq-preprocess.
         if count == left_out.total():
             raise UserError(f"no pair of {', '.join(map(' and '.join, options.pair))} is left for {options.output}")
         report(options.output, f"{count:,} pairs read, {count - left_out.total():,} kept", left_out)
 
 
 def paired(source: str, target: str) -> Iterator[Pair]:
-    """Yield the lines of two texts together.
-
-    Raises:
-        UserError: one of them ends before the other.
-    """
+    """Yield the lines of two texts together; raise UserError if one ends before the other."""
     targets = read_text(target)
     count = 0
     for source_line in read_text(source):

@@ -76,11 +76,7 @@ class Speed(NamedTuple):
 
 
 def measure_speed(recipe_name: str, name: str) -> None:
-    """Measure a system and its nearest baseline that is trained here, print their speeds and write them as JSON.
-
-    Raises:
-        UserError: the system is not trained, or the environment asks for what cannot be.
-    """
+    """Measure a system and its nearest baseline that is trained here, print their speeds and write them as JSON."""
     recipe = RECIPES[recipe_name]
     system = with_average(system_of(recipe_name, name))
     work = Path(os.environ["WORK"])
@@ -88,6 +84,7 @@ def measure_speed(recipe_name: str, name: str) -> None:
         raise UserError(f"--speed is for recipes of one language pair, and {recipe_name} has many; leave it out")
     seed = seeds_to_evaluate(work, name)[0]
     settings = decoding_settings(system)
+    # All models are loaded before the first turn.
     decoders = {}
     for label, checkpoint in _checkpoints(recipe_name, name, system, seed).items():
         decoders[label] = _decoder(recipe, checkpoint, work / "data-bin", settings)
@@ -126,17 +123,14 @@ def measure_speed(recipe_name: str, name: str) -> None:
 
 
 def decoding_settings(system: System) -> Settings:
-    """Return the settings of the environment, by default those of the system's paper.
-
-    Raises:
-        UserError: a variable has an impossible value.
-    """
+    """Return the settings of the environment, by default those of the system's paper."""
     device = "cuda" if torch.cuda.is_available() and os.environ.get("GPUS") != "0" else "cpu"
     precision = os.environ.get("PRECISION") or ("fp16" if device == "cuda" else "fp32")
     if precision not in TYPES:
         raise UserError(f"PRECISION={precision} is not one of {', '.join(TYPES)}")
     if precision == "fp16" and device == "cpu":
         raise UserError("PRECISION=fp16 needs a GPU; fp32 and bf16 run on a CPU, too")
+    # Limits that are named hold; without any, those of the paper.
     max_tokens: int | None = None
     batch_sentences: int | None = None
     if os.environ.get("BATCH_SENTENCES"):
@@ -154,6 +148,7 @@ def _checkpoints(recipe: str, name: str, system: System, seed: str) -> dict[str,
     checkpoints = {name: checkpoint_of(system, run_folder(os.environ, name, seed))}
     for baseline in baselines_of(recipe, system):
         folder = run_folder(os.environ, baseline, seed)
+        # Only the nearest one that has been trained is measured.
         if (folder / "checkpoints" / "checkpoint_last.pt").exists():
             checkpoints[baseline] = checkpoint_of(with_average(system_of(recipe, baseline)), folder)
             break
@@ -192,6 +187,7 @@ def _decoder(recipe: Recipe, checkpoint: Path, data: Path, settings: Settings) -
                 hypotheses.extend(task.inference_step(generator, [model], batch))
 
         seconds = timed(search, settings.device)
+        # Of n hypotheses the first is the best.
         tokens = sum(len(best["tokens"]) for best, *_ in hypotheses)
         return Speed(sentences / seconds, tokens / seconds)
 

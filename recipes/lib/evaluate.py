@@ -60,6 +60,7 @@ def evaluate(recipe_name: str, name: str) -> None:
         folder = run_folder(os.environ, name, seed)
         translate_sets(recipe, checkpoint_of(system, folder), work / "data-bin", results_of(folder), sets)
 
+    # The scores of each test set.
     documents = {test.name: score_seeds(recipe_name, name, test, seeds) for test in sets}
     baselines = baselines_of(recipe_name, system)
     times = training_times(name, baselines, seeds)
@@ -67,6 +68,7 @@ def evaluate(recipe_name: str, name: str) -> None:
     title = f"{recipe_name}, {name}{average_suffix()}: {system.about}"
     settings = f"beam {recipe.beam}, lenpen {recipe.length_penalty}"
 
+    # Of directions only the means are compared; a pair has a table for each test set.
     if recipe.many:
         for place, seed in enumerate(seeds):
             print(f"{title}; seed {seed}, {settings}, sacreBLEU\n")
@@ -81,6 +83,7 @@ def evaluate(recipe_name: str, name: str) -> None:
     for test, document in documents.items():
         print(f"{title}; {test}, {settings}\n")
         print(report(document, [number for number in published if number.test in ("", test)]))
+    # What is true of all test sets is in the file of each.
     summary: dict[str, Any] = {"training": times}
     if len(documents) > 1:
         summary["over_tests"] = mean_scores(documents)
@@ -110,6 +113,7 @@ def score_seeds(recipe_name: str, name: str, test: EvaluationSet, seeds: Sequenc
             run["baseline_scores"] = {}
             for baseline in baselines:
                 path = _translations(baseline, seed, test, metric)
+                # A baseline that has not been evaluated, or not with this seed.
                 if not path.exists():
                     continue
                 base_sentences = read_lines(str(path))

@@ -47,6 +47,7 @@ def language_scores(documents: Mapping[str, Mapping[str, Any]], place: int, base
 
 def published_scores(column: str) -> Scores:
     """Return the scores in a column of ``PUBLISHED``, which has no zero-shot directions."""
+    # Comments name the source of the numbers.
     lines = [line for line in read_lines(str(PUBLISHED)) if not line.startswith("#")]
     header, *rows = [line.split("\t") for line in lines]
     scores: Scores = {}
@@ -62,6 +63,7 @@ def language_report(
     """Return every direction's score, and the means with the published ones, as a table with notes."""
     scores = language_scores(documents, place)
     base = None if baseline is None else language_scores(documents, place, baseline)
+    # A win ratio over some of the directions would not be comparable.
     if base is not None and any(base[group].keys() != scores[group].keys() for group in GROUPS):
         say(f"no win ratio over {baseline}: it has not been evaluated in all of these directions")
         base = None

@@ -44,6 +44,7 @@ def is_made_of(file: Path, inputs: Inputs) -> bool:
 def making(file: Path, inputs: Inputs) -> Iterator[None]:
     """Record at the end of the block that a file was made in it of these inputs; until then nothing is recorded."""
     record = _record_of(file)
+    # A file that is being made, or whose making failed, counts as missing.
     record.unlink(missing_ok=True)
     yield
     write_json(record, inputs)

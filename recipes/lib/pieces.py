@@ -42,11 +42,7 @@ def main() -> None:
 
 
 def learn(options: argparse.Namespace) -> None:
-    """Learn a joint vocabulary: ``OUTPUT.model``, and ``OUTPUT.dict.txt`` for fairseq.
-
-    Raises:
-        UserError: not every character of the texts can have an entry.
-    """
+    """Learn a joint vocabulary: ``OUTPUT.model``, and ``OUTPUT.dict.txt`` for fairseq."""
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -77,6 +73,7 @@ def learn(options: argparse.Namespace) -> None:
 
 def spread(texts: list[str], most: int) -> Iterator[str]:
     """Yield at most so many lines of all texts, evenly spread; SentencePiece's own sample differs each time."""
+    # A first pass counts, so that the second can choose every n-th line.
     count = sum(1 for _ in _lines(texts))
     for number, line in enumerate(_lines(texts)):
         if count <= most or number * most // count < (number + 1) * most // count:

@@ -89,6 +89,7 @@ class Plan:
                 named |= {difference["system"], difference["base"]}
         for system in sorted(named - self.systems.keys()):
             raise UserError(f"{path} names {system}, which is none of its systems: {', '.join(self.systems)}")
+        # A system is tuned by its own grid, or by that of a system that has one.
         for system in self.systems:
             if self.tuned_as(self.tuned_as(system)) != self.tuned_as(system):
                 raise UserError(
@@ -99,6 +100,7 @@ class Plan:
         for metric in self.metrics:
             if metric not in METRICS:
                 raise UserError(f"{path}: there is no metric {metric!r}; the metrics are {', '.join(METRICS)}")
+        # A comparison of a misspelled measure would fail after the last training.
         measures = (*self.metrics, *LOSSES.values(), HOPS)
         for comparison in comparisons:
             if comparison["metric"] not in measures:
@@ -119,6 +121,7 @@ class Plan:
         runs = []
         for values in itertools.product(*self.axes.values()):
             runs.append(Run(system, 1, tuple(zip(self.axes, map(float, values), strict=True))))
+        # The grid grows around its best until that has all its neighbors, or they are beyond what the plan allows.
         while True:
             best = self._lowest(runs)
             untried = [run for run in self._around(best) if run not in runs] if best else []
@@ -165,11 +168,8 @@ class Plan:
                     yield Run(system, seed)
 
     def result(self, run: Run) -> dict[str, Any] | None:
-        """Return the result of a training, None before it has ended.
-
-        Raises:
-            UserError: it is of a plan that said something else.
-        """
+        """Return the result of a training, None before it has ended; raise UserError if it is of another plan."""
+        # A training that has not ended has no file.
         path = self.results / f"{run.name}.json"
         if not path.exists():
             return None
@@ -189,6 +189,7 @@ class Plan:
         """Return the command that trains, or resumes; those of all systems differ in the model only."""
         recipe = RECIPES[self.recipe]
         system = system_of(self.recipe, run.system.partition("-")[0])
+        # Trainings of the grid are shorter.
         updates = self.content["updates"]["grid" if run.values else "final"]
         options = self.systems[run.system].format(quarter=updates // 4, seven_tenths=updates * 7 // 10)
         source, target = languages_of(work / "data-bin")
@@ -197,6 +198,7 @@ class Plan:
         for axis, value in values.items():
             command += [f"--{axis}", f"{value:g}"]
         command += [f"--max-update={updates}", f"--seed={run.seed}"]
+        # This scheduler has to know its end, others refuse the option.
         if "polynomial_decay" in self.content["options"]:
             command += [f"--total-num-update={updates}"]
         command += [f"--warmup-updates={round(self.content['warm_up'] * updates)}"]
@@ -206,15 +208,12 @@ class Plan:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return what a plan's file says.
-
-    Raises:
-        UserError: it is no TOML, or has a key that nothing reads, or lacks one.
-    """
+    """Return the content of a plan's file; raise UserError if it lacks a key, or has one that nothing reads."""
     content = read_toml(path)
     _require_keys(str(path), content, KEYS, OPTIONAL_KEYS)
     if not isinstance(content.get("secondary", []), list):
         raise UserError(f"{path}: secondary is a list; begin each of its comparisons with [[secondary]]")
+    # Keys within comparisons, too: a misspelled margin would be none.
     for comparison in [content["primary"], *content.get("secondary", [])]:
         _require_keys(f"{path}, comparison", comparison, ("system", "base", "metric"), ("margin", "minus"))
         if "minus" in comparison:

@@ -1,12 +1,12 @@
 """What a system of a recipe is: an architecture, how it is trained, and what was published for it.
 
-The systems themselves are in the TOML files of ``recipes/systems``; ``recipes.py`` says which of them belong to which
+The systems themselves are in the TOML files of ``recipes/systems``; ``recipes.toml`` says which of them belong to which
 recipe. In such a file
 
 - a table ``trainings.NAME`` has the fields of :class:`Training`, with these in the place of ``options`` and ``save``:
   ``betas``, ``epsilon``, ``rate``, ``warm_up`` and ``scheduler`` of Adam, further ``options`` as on a command line,
   ``save_every`` (updates) and ``keep`` (checkpoints) or ``keep_epochs``, and ``patience``. ``dropout`` is a list:
-  residual, attention, activation. ``like`` names a training whose fields are taken unless they are given, and
+  residual, attention, activation. ``like`` names a training whose fields it has unless it sets them itself, and
   ``in_recipe.RECIPE`` has what differs in one recipe;
 - a table ``systems.NAME`` has the fields of :class:`System`. Its ``training`` is a name, or a table as above;
   ``stages`` are lists of layers and epochs (``stages_in_updates``: of layers and updates), the last one of layers
@@ -163,11 +163,12 @@ _LOSS = ("--criterion", "label_smoothed_cross_entropy_with_auxiliary", "--label-
 _SHARES = ((24, 1.0), (36, 2 / 3), (10**6, 1 / 2))
 
 
-def read_systems(name: str, size: str = "") -> dict[str, System]:
-    """Return the systems in ``recipes/systems/NAME.toml``, at one of the file's sizes if it has any."""
+def read_systems(name: str, recipe: str) -> dict[str, System]:
+    """Return the systems in ``recipes/systems/NAME.toml``, at the recipe's size if the file has sizes."""
     content = read_toml(FOLDER / f"{name}.toml")
-    if size:
-        values = _with_likes(size, content["sizes"])
+    if "sizes" in content:
+        values = _with_likes(recipe, content["sizes"])
+        # Parts are texts with values of the size, and those of other parts above them.
         for part, text in content["parts"].items():
             values[part] = text.format(**values)
         content = {key: _filled(content[key], values) for key in ("trainings", "systems")}
@@ -189,6 +190,7 @@ def _filled(value: Any, values: Mapping[str, Any]) -> Any:
 def _with_likes(reference: str | dict[str, Any], tables: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a table, or of one that a name stands for, with those of the table that it is like."""
     table = dict(tables[reference] if isinstance(reference, str) else reference)
+    # Tables are like others, which may be like others again.
     if "like" not in table:
         return table
     fields = _with_likes(table.pop("like"), tables)
@@ -203,6 +205,7 @@ def _system(table: dict[str, Any], trainings: Mapping[str, Any], paper: str) -> 
     fields = _with_likes(table["training"], trainings)
     in_recipe = fields.pop("in_recipe", {})
     for_recipe: dict[str, dict[str, Any]] = {}
+    # A training may differ in a recipe, and so may fields of the system.
     for recipe, changes in in_recipe.items():
         for_recipe[recipe] = {"training": _training({**fields, **changes})}
     for recipe, changes in table.get("for_recipe", {}).items():
@@ -214,6 +217,7 @@ def _system(table: dict[str, Any], trainings: Mapping[str, Any], paper: str) -> 
     published = {}
     for recipe, numbers in table.get("published", {}).items():
         published[recipe] = tuple(_published(*number) for number in numbers)
+    # Stages last epochs, or updates.
     if "stages_in_updates" in table:
         stages = _stages(table["stages_in_updates"], "updates")
     else:
@@ -246,6 +250,7 @@ def _training(fields: Mapping[str, Any]) -> Training:
         save += ["--no-epoch-checkpoints", "--keep-interval-updates", str(fields["keep"])]
     else:
         save = ["--keep-last-epochs", str(fields["keep_epochs"])]
+    # Training ends after so many validations without a better one.
     patience = int(fields.get("patience", 0))
     if patience:
         save += ["--patience", str(patience)]
@@ -267,6 +272,7 @@ def _stages(lengths: Sequence[Sequence[Any]], unit: str) -> tuple[Stage, ...]:
     """Return stages of layers and of epochs or updates each; the last one has no length."""
     stages = []
     for layers, *length in lengths:
+        # Deeper models need more memory for each token.
         share = next(share for deepest, share in _SHARES if int(layers) <= deepest)
         stage = Stage(int(layers), share=share)
         if length:

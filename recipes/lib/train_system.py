@@ -86,6 +86,7 @@ def main() -> None:
     if not data.is_dir():
         raise UserError(f"{data} does not exist; run bash recipes/{recipe_name}/prepare.sh first")
     machine = find_machine(environment)
+    # Nobody wants this by mistake.
     if machine.gpus == 0 and recipe.needs_gpu and environment.get("CPU") != "1":
         raise UserError(
             f"PyTorch can use no GPU here, and {system.arch} would train for days on a CPU; CPU=1 starts "
@@ -97,9 +98,11 @@ def main() -> None:
         folder = folder.with_name(environment["RUN"])
     command = [*training_command(recipe, system, folder, machine, environment), *further]
     folder.mkdir(parents=True, exist_ok=True)
+    # All commands that trained a system, in order.
     with (folder / "commands.sh").open("a", encoding="utf-8") as commands:
         commands.write(f"# {time.strftime('%Y-%m-%d %H:%M:%S')}\n{shlex.join(command)}\n")
     print(shlex.join(command), flush=True)
+    # This process becomes the training, so that signals of SLURM reach it.
     os.execve(command[0], command, safe_environment())
 
 
@@ -127,21 +130,13 @@ def _described(recipe: str, system: System) -> str:
 
 
 def printed_command(recipe: Recipe, name: str, system: System, environment: Mapping[str, str]) -> list[str]:
-    """Return the command for a machine that need not be there: by default with one GPU, or none for small corpora.
-
-    Raises:
-        UserError: the environment contradicts itself.
-    """
+    """Return the command for a machine that need not be there: by default with one GPU, or none for small corpora."""
     machine = named_machine(environment, gpus=int(recipe.needs_gpu))
     return training_command(recipe, system, run_folder(environment, name), machine, environment)
 
 
 def find_machine(environment: Mapping[str, str]) -> Machine:
-    """Return the machine that the environment names, by default all of this one.
-
-    Raises:
-        UserError: the environment contradicts itself or the machine.
-    """
+    """Return the machine that the environment names, by default all of this one."""
     import torch
 
     available = torch.cuda.device_count()
@@ -159,11 +154,7 @@ def find_machine(environment: Mapping[str, str]) -> Machine:
 
 
 def named_machine(environment: Mapping[str, str], *, gpus: int) -> Machine:
-    """Return the machine that the environment names, by default ``gpus`` GPUs of 80 GB in bf16.
-
-    Raises:
-        UserError: the environment contradicts itself.
-    """
+    """Return the machine that the environment names, by default ``gpus`` GPUs of 80 GB in bf16."""
     number = partial(whole_number, environment)
     gpus = number("GPUS", gpus, lowest=0)
     least_nodes, nodes = _nodes(environment)
@@ -173,6 +164,7 @@ def named_machine(environment: Mapping[str, str], *, gpus: int) -> Machine:
     address = environment.get("MASTER_ADDR", "")
     if nodes > 1 and not address:
         raise UserError(f"NNODES={nodes} needs MASTER_ADDR, the name or address of the node with NODE_RANK=0")
+    # Nodes that may be fewer later are elastic, too.
     is_elastic = environment.get("MAX_RESTARTS") or least_nodes < nodes
     restarts = number("MAX_RESTARTS", 3, lowest=0) if is_elastic else None
     usual = "bf16" if gpus or environment.get("BF16") == "1" else "fp32"
@@ -208,6 +200,7 @@ def launcher(machine: Machine) -> list[str]:
     fairseq itself does so on one node, torchrun on several and for several processes on a CPU, ``train --elastic``
     where processes that die are started again.
     """
+    # It restarts processes that die, and keeps the batch when there are fewer of them.
     if machine.max_restarts is not None:
         command = [sys.executable, "-m", "fairseq_depthwise", "train", "--elastic"]
         command += ["--processes", str(machine.processes), "--max-restarts", str(machine.max_restarts)]
@@ -281,6 +274,7 @@ def _batch_tokens(recipe: Recipe, system: System, data: Path, most: int, environ
         if tokens != training.batch_tokens:
             say(f"BATCH_TOKENS={tokens}: the published setting is {training.batch_tokens:,} tokens")
         return tokens
+    # The share of target tokens is measured where there are data.
     source, target = _languages(recipe, data, environment)
     if (data / f"train.{source}-{target}.{target}.idx").exists():
         share, how = target_share(data, source, target, most), "measured"

@@ -17,11 +17,7 @@ from fairseq_depthwise.checkpoints.sizes import depths_in
 
 
 def seeds_to_evaluate(work: Path, system: str) -> list[str]:
-    """Return the seeds that ``SEEDS`` or ``SEED`` names, else all that the system was trained with.
-
-    Raises:
-        UserError: there is none, or one is named twice and would count twice in means.
-    """
+    """Return the seeds that ``SEEDS`` or ``SEED`` names, else all that the system was trained with."""
     named = os.environ.get("SEEDS") or os.environ.get("SEED") or ""
     seeds = named.split() or trained_seeds(work, system)
     if not seeds:
@@ -65,20 +61,16 @@ def checkpoint_of(system: System, folder: Path) -> Path:
     best = folder / "checkpoints" / "checkpoint_best.pt"
     if not best.parent.is_dir() or not (system.training.average or best.exists()):
         raise UserError(f"{best} does not exist; train the system first")
+    # With an average of 0 it is the best on the validation set.
     return average_of(system.training, folder, best) if system.training.average else best
 
 
 def average_of(training: Training, folder: Path, best: Path) -> Path:
-    """Average a training's last checkpoints, unless that has been done.
-
-    With ``up_to_best`` checkpoints after the best on the validation set are left out.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Average a training's last checkpoints, unless that has been done."""
     states = {}
     for path in saved_checkpoints(str(best.parent)):
         states[path] = checkpoints.load_checkpoint(path, mapped=True)
+    # Some papers leave out what was trained after the best checkpoint on the validation set.
     if training.up_to_best and best.exists():
         best_update = checkpoints.updates_in(checkpoints.load_checkpoint(best, mapped=True))
         states = {path: state for path, state in states.items() if checkpoints.updates_in(state) <= best_update}
@@ -92,6 +84,7 @@ def average_of(training: Training, folder: Path, best: Path) -> Path:
     if len(files) < training.average:
         say(f"averaging the {len(files)} checkpoints of the last depth in {best.parent}, not {training.average}")
 
+    # Another AVERAGE has another file.
     average = folder / f"average{average_suffix().removeprefix('-average')}.pt"
     inputs = digests(files)
     if not is_made_of(average, inputs):

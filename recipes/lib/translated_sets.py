@@ -61,6 +61,7 @@ def evaluation_sets(recipe: Recipe, work: Path) -> list[EvaluationSet]:
     source, target = languages_of(work / "data-bin")
     sets = []
     for number, name in enumerate(read_lines(str(work / "data-bin" / "tests.txt"))):
+        # As fairseq-preprocess names them.
         subset = f"test{number}" if number else "test"
         prefix = f"{work / 'text'}/test.{name}"
         sets.append(EvaluationSet(name, source, target, prefix, f"{prefix}.raw", subset))
@@ -73,6 +74,7 @@ def _directions(text: Path) -> Iterator[EvaluationSet]:
         prefix = str(path.with_suffix(""))
         yield EvaluationSet(f"en-xx/{language}", "en", language, prefix, prefix)
         yield EvaluationSet(f"xx-en/{language}", language, "en", prefix, prefix)
+    # Directions without English have one text for both, and no training data.
     for report in sorted(text.glob("zero-shot/*-*.report.txt")):
         prefix = str(report).removesuffix(".report.txt")
         first, second = Path(prefix).name.split("-")
@@ -84,13 +86,11 @@ def translate_sets(recipe: Recipe, checkpoint: Path, data: Path, output: Path, s
     """Translate those of the test sets that were not translated with this checkpoint and these data.
 
     A process for each GPU, or as many as ``PROCESSES`` says on a CPU, share the sets.
-
-    Raises:
-        UserError: a command fails.
     """
     digest = file_digest(str(checkpoint))
     missing: list[tuple[EvaluationSet, Inputs]] = []
     for test in sets:
+        # All that decides on the translations.
         texts = data.glob(f"{test.subset}.*") if test.subset else [f"{test.raw}.{test.source}"]
         inputs = {
             "checkpoint": digest,
@@ -115,6 +115,7 @@ def translate_sets(recipe: Recipe, checkpoint: Path, data: Path, output: Path, s
             with making(translations, inputs):
                 _translate(recipe, checkpoint, data, test, translations, {**os.environ, **setting})
 
+    # The threads only wait for the processes that they start.
     with ThreadPoolExecutor(processes) as pool:
         list(pool.map(translate_share, range(processes)))
 
@@ -133,10 +134,12 @@ def _translate(
         options += ["--cpu"]
     if not test.subset:
         text = f"{test.raw}.{test.source}"
+        # The checkpoint records its tokenizer and subwords.
         options += ["--data", data, "--output", output, "--force"]
         run_command_line("translate", checkpoint, text, *options, env=environment)
         return
 
+    # Rare subwords are split further for training (THRESHOLD), in the binarized text only.
     options += recipe.text_options(data)
     options += ["--post-process", "sentencepiece" if "sentencepiece" in recipe.text else "subword_nmt"]
     options += ["--path", checkpoint, "--gen-subset", test.subset]

@@ -63,8 +63,8 @@ def test_all_rows_do_the_same_work_in_every_case(measured: tuple[dict[str, Any],
 
 def test_each_row_is_compared_with_one_of_as_many_layers() -> None:
     for row in ROWS.values():
-        other = ROWS[row.beside]
-        assert (other.layers, other.beside) == (row.layers, other.name)
+        other = ROWS[row.base]
+        assert (other.layers, other.base) == (row.layers, other.name)
     assert {name for names in CHOICES.values() for name in names} <= set(ROWS)
 
 
