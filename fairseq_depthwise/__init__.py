@@ -1,6 +1,6 @@
 """Deep and wide Transformers for translation: a fairseq plugin (``--user-dir fairseq_depthwise``).
 
-With fairseq, or after :func:`register_with_fairseq`, there are by their names on its command line:
+With fairseq, or after :func:`register_with_fairseq`, fairseq's command line knows these names:
 
 - architectures: ``depthwise_lstm_transformer``, ``mute_transformer``, ``sdt_transformer`` and their presets, and
   ``linearized_transformer``;
@@ -8,9 +8,9 @@ With fairseq, or after :func:`register_with_fairseq`, there are by their names o
 - learning rate schedule ``inverse_sqrt_restart``, optimizer ``fused_adam``, tokenizer ``moses_normalized``;
 - tasks: ``translation_layer_growth``, ``translation_multi_simple_epoch_layer_growth``.
 
-Programs import the models from here: ``DepthwiseLSTMTransformer``, ``MuteTransformer`` and ``SDTTransformer``, which
-registers, too. Other programs need no fairseq for cell, layers, connections and attention: where nobody has imported
-fairseq, importing this package registers nothing until somebody does.
+Programs import the models from here: ``DepthwiseLSTMTransformer``, ``MuteTransformer`` and ``SDTTransformer``; this
+registers, too. Cell, layers, connections and attention need no fairseq: until a program imports fairseq, importing this
+package registers nothing.
 """
 
 import importlib
@@ -36,7 +36,7 @@ FAMILIES = {
     "SDTTransformer": "sdt",
 }
 
-#: What registers something where it is imported, beside the families' models.
+#: Modules that register something when they are imported, besides the families' models.
 _REGISTERING = ("criterions", "optim", "tasks", "moses_normalized")
 
 
@@ -44,13 +44,15 @@ def register_with_fairseq() -> None:
     """Register all that is listed above; a second call does nothing."""
     from fairseq_compat.versions import fairseq_problem
 
-    if (problem := fairseq_problem()) is not None:
+    problem = fairseq_problem()
+    if problem is not None:
         raise fairseq_compat.UserError(problem)
-    fairseq_compat.install()  # for folders that Python reads no start-up hooks from (pip install --target)
+    # Usually Python installs the hook at its start, but not from every folder (pip install --target).
+    fairseq_compat.install()
     for name in _REGISTERING:
         importlib.import_module(f"{__name__}.{name}")
     for family in FAMILIES.values():
-        # Programs may import the models from the paths that they had before each family got a folder.
+        # Programs may import the models from their paths of before each family got a folder.
         sys.modules[f"{__name__}.models.{family}_transformer"] = _model(family)
 
 
@@ -65,17 +67,19 @@ def __getattr__(name: str) -> Any:
     return getattr(_model(FAMILIES[name]), name)
 
 
-if "fairseq" in sys.modules:  # whose --user-dir this is, or a program that goes on with it
+if "fairseq" in sys.modules:
+    # fairseq imports its --user-dir, or a program has imported fairseq before.
     register_with_fairseq()
 else:
 
     @patch("fairseq")
     def plugin_before_fairseq(module: Any) -> None:
         """A program that imports the plugin before fairseq has none of its models."""
-        own = [one for name, one in sys.modules.items() if name.startswith(f"{__name__}.")]
-        # A module of the plugin that imports fairseq at this moment cannot be imported by those that register.
-        if not any(getattr(one.__spec__, "_initializing", False) for one in own):
-            register_with_fairseq()
+        # If a module of the plugin imports fairseq at this moment, those that register cannot import that module yet.
+        for name, plugin_module in sys.modules.items():
+            if name.startswith(f"{__name__}.") and getattr(plugin_module.__spec__, "_initializing", False):
+                return
+        register_with_fairseq()
 
     @patch("fairseq.utils", function="import_user_module")
     def module_before_fairseq(original: Any, args: Any) -> None:

@@ -1,6 +1,6 @@
 """Options of commands as fields of dataclasses: each is declared once, with its help, and read into an object.
 
-Nothing here imports torch, so that ``--help`` is there at once.
+Nothing here imports PyTorch, so ``--help`` does not wait for it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ Options = TypeVar("Options")
 
 
 def between(least: float, most: float, kind: type = float) -> Callable[[str], Any]:
-    """Return what converts an option's value to a number of a range."""
+    """Return a function that converts an option's text to a number within a range."""
 
     def convert(text: str) -> Any:
         try:
             number = kind(text)
         except ValueError:
-            number = math.nan
+            number = math.nan  # which is in no range
         if not least <= number <= most:
-            whole = "whole number" if kind is int else "number"
-            raise argparse.ArgumentTypeError(f"{text!r} is not a {whole} from {least} to {most}")
+            kind_of_number = "whole number" if kind is int else "number"
+            raise argparse.ArgumentTypeError(f"{text!r} is not a {kind_of_number} from {least} to {most}")
         return number
 
     return convert
@@ -41,102 +41,123 @@ def option(default: Any, help: Any, *, flag: str = "", changes_result: bool = Tr
 
     Args:
         default: of the field; with False the option takes no value.
-        help: of the option; or, for one option for each value, the help of each.
-        flag: what the option is called, if not as the field.
-        changes_result: whether what a command writes depends on it.
-        of_argparse: more for argparse, such as ``choices``; a number's ``type`` is :data:`positive_int` if not given.
+        help: of the option; or, for a choice with one option for each value, value -> help.
+        flag: the option's name, if it is not the field's.
+        changes_result: whether it affects what a command writes.
+        of_argparse: more for argparse, such as ``choices``; a number's ``type`` is :data:`positive_int` by default.
     """
-    about = {"help": help, "flag": flag, "changes_result": changes_result, "of_argparse": of_argparse}
-    return field(default=default, metadata=about)
+    metadata = {"help": help, "flag": flag, "changes_result": changes_result, "of_argparse": of_argparse}
+    return field(default=default, metadata=metadata)
 
 
 class CheckedOptions:
-    """A dataclass of options that takes, also in programs, only those values that the command line would take."""
+    """A dataclass of options that accepts only values which the command line would accept, in programs as well."""
 
     def __post_init__(self) -> None:
-        declared: Any = self
-        for one in fields(declared):
-            value = getattr(self, one.name)
-            if value == one.default or not one.metadata:
+        dataclass: Any = self
+        for option_field in fields(dataclass):
+            value = getattr(self, option_field.name)
+            if value == option_field.default or not option_field.metadata:
                 continue
-            if (choices := _choices(one)) is not None and value not in choices:
+            choices = _choices(option_field)
+            if choices is not None and value not in choices:
                 known = ", ".join(map(str, choices))
-                raise UserError(f"{_flag(one)} {value!r} is not known; it must be one of {known}")
-            if (convert := _converter(one)) is not None:
+                raise UserError(f"{_flag(option_field)} {value!r} is not known; it must be one of {known}")
+            convert = _converter(option_field)
+            if convert is not None:
                 try:
                     convert(str(value))
                 except argparse.ArgumentTypeError as error:
-                    raise UserError(f"{_flag(one)} {error}") from None
+                    raise UserError(f"{_flag(option_field)} {error}") from None
 
 
 def require_extra(extra: str, *modules: str) -> None:
-    """Refuse what needs an extra of the installation where one of its modules is missing or too old."""
-    if (problem := problem_of_extra(extra, *modules)) is not None:
+    """Raise UserError if one of the modules of an extra of the installation is missing or too old."""
+    problem = problem_of_extra(extra, *modules)
+    if problem is not None:
         raise UserError(problem)
 
 
-def add_options(parser: argparse.ArgumentParser, declared: Any, *, without: Sequence[str] = ()) -> None:
-    """Add the options of a dataclass, and of those within it, each in a group that its ``TITLE`` names."""
-    group: Any = parser.add_argument_group(declared.TITLE) if hasattr(declared, "TITLE") else parser
-    for one in fields(declared):
-        if (inner := _within(one)) is not None:
+def add_options(parser: argparse.ArgumentParser, dataclass: Any, *, without: Sequence[str] = ()) -> None:
+    """Add the options of a dataclass, and of dataclasses within it, each in a group with the name ``TITLE``."""
+    group: Any = parser.add_argument_group(dataclass.TITLE) if hasattr(dataclass, "TITLE") else parser
+    for option_field in fields(dataclass):
+        inner = _inner_dataclass(option_field)
+        if inner is not None:
             add_options(parser, inner, without=without)
-        elif one.metadata and one.name not in without:
-            about, default = one.metadata, one.default
-            given: dict[str, Any] = {"dest": one.name, "default": default, **about["of_argparse"]}
-            if isinstance(about["help"], dict):
-                exclusive = group.add_mutually_exclusive_group()
-                for value, help in about["help"].items():
-                    exclusive.add_argument(f"--{value}", action="store_const", const=value, help=help, **given)
-                continue
-            if default is False and "nargs" not in given:
-                given["action"] = "store_true"
-            elif (convert := _converter(one)) is not None:
-                given = {"type": convert, "metavar": "N", **given}
-            shown = "" if default in (None, False) else " (default: %(default)s)"
-            group.add_argument(_flag(one), help=about["help"] + shown, **given)
+        elif option_field.metadata and option_field.name not in without:
+            _add_option(group, option_field)
 
 
-def options_of(declared: type[Options], given: argparse.Namespace) -> Options:
-    """Return a dataclass with the values of a command line; what is no option of the command has its default."""
+def _add_option(group: Any, option_field: Any) -> None:
+    default = option_field.default
+    help = option_field.metadata["help"]
+    arguments: dict[str, Any] = {
+        "dest": option_field.name,
+        "default": default,
+        **option_field.metadata["of_argparse"],
+    }
+    if isinstance(help, dict):
+        # One option for each value.
+        exclusive = group.add_mutually_exclusive_group()
+        for value, help_of_value in help.items():
+            exclusive.add_argument(f"--{value}", action="store_const", const=value, help=help_of_value, **arguments)
+        return
+
+    convert = _converter(option_field)
+    if default is False and "nargs" not in arguments:
+        arguments["action"] = "store_true"
+    elif convert is not None:
+        arguments = {"type": convert, "metavar": "N", **arguments}
+    if default not in (None, False):
+        help += " (default: %(default)s)"
+    group.add_argument(_flag(option_field), help=help, **arguments)
+
+
+def options_of(dataclass: type[Options], namespace: argparse.Namespace) -> Options:
+    """Return a dataclass with the values of a command line; fields that the command has no option for are default."""
     values = {}
-    for one in fields(declared):  # type: ignore[arg-type]  # a dataclass
-        if (inner := _within(one)) is not None:
-            values[one.name] = options_of(inner, given)
-        elif hasattr(given, one.name):
-            values[one.name] = getattr(given, one.name)
-    return declared(**values)
+    for option_field in fields(dataclass):  # type: ignore[arg-type]  # a dataclass
+        inner = _inner_dataclass(option_field)
+        if inner is not None:
+            values[option_field.name] = options_of(inner, namespace)
+        elif hasattr(namespace, option_field.name):
+            values[option_field.name] = getattr(namespace, option_field.name)
+    return dataclass(**values)
 
 
 def that_change_results(options: Any) -> Iterator[tuple[str, Any]]:
-    """Yield name and value of those options in a dataclass that what is written depends on."""
-    for one in fields(options):
-        value = getattr(options, one.name)
-        if _within(one) is not None:
+    """Yield name and value of each option of a dataclass that affects what a command writes."""
+    for option_field in fields(options):
+        value = getattr(options, option_field.name)
+        if _inner_dataclass(option_field) is not None:
             yield from that_change_results(value)
-        elif one.metadata.get("changes_result"):
-            yield _flag(one), value
+        elif option_field.metadata.get("changes_result"):
+            yield _flag(option_field), value
 
 
-def _within(one: Any) -> Any:
-    """Return the dataclass that a field holds, or None."""
-    return one.default_factory if hasattr(one.default_factory, "__dataclass_fields__") else None
+def _inner_dataclass(option_field: Any) -> Any:
+    """Return the dataclass that a field has as its value, or None."""
+    factory = option_field.default_factory
+    return factory if hasattr(factory, "__dataclass_fields__") else None
 
 
-def _choices(one: Any) -> Sequence[Any] | None:
-    """Return the values that an option may have; None where it has no such list."""
-    about = one.metadata
-    return [one.default, *about["help"]] if isinstance(about["help"], dict) else about["of_argparse"].get("choices")
+def _choices(option_field: Any) -> Sequence[Any] | None:
+    """Return the values that an option may have; None for options without a list of values."""
+    help = option_field.metadata["help"]
+    if isinstance(help, dict):
+        return [option_field.default, *help]
+    choices: Sequence[Any] | None = option_field.metadata["of_argparse"].get("choices")
+    return choices
 
 
-def _converter(one: Any) -> Callable[[str], Any] | None:
-    """Return what makes a number of the text of an option's value, if it is one of a range; None for other options."""
-    is_number = isinstance(one.default, int | float) and not isinstance(one.default, bool)
-    converter: Callable[[str], Any] | None = one.metadata["of_argparse"].get(
-        "type", positive_int if is_number else None
-    )
-    return converter
+def _converter(option_field: Any) -> Callable[[str], Any] | None:
+    """Return what converts an option's text to a number, or None for options that are no numbers."""
+    default = option_field.default
+    is_number = isinstance(default, int | float) and not isinstance(default, bool)
+    converter: Callable[[str], Any] | None = option_field.metadata["of_argparse"].get("type")
+    return positive_int if converter is None and is_number else converter
 
 
-def _flag(one: Any) -> str:
-    return str(one.metadata["flag"] or f"--{one.name.replace('_', '-')}")
+def _flag(option_field: Any) -> str:
+    return str(option_field.metadata["flag"] or f"--{option_field.name.replace('_', '-')}")

@@ -193,7 +193,7 @@ class WatchedConnection(nn.Module):
         return self.connection.representation(state)
 
     def output(self, state: Any) -> Tensor:
-        output: Tensor = self.connection.final_norm(self._changed(state, self.connection.output_input(state)))
+        output: Tensor = self.connection.final_norm(self._changed(state, self.connection.final_norm_input(state)))
         return output
 
     def _changed(self, state: Any, layer_input: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The activations of feed-forward nets and of the depth-wise cell's hidden net; each says whether it halves."""
+"""The activations of feed-forward nets and of the depth-wise cell's hidden net."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairseq_compat import UserError
 
 
 class Activation(NamedTuple):
-    """A function of a tensor, and whether its result has half the width."""
+    """A function of a tensor, and whether it halves the width."""
 
     function: Callable[[Tensor], Tensor]
     halves: bool = False
@@ -22,7 +22,7 @@ class Activation(NamedTuple):
         return width // 2 if self.halves else width
 
 
-#: What takes the place of an activation that halves, where there is but one layer and nothing to halve (Eq 5).
+#: Replaces an activation that halves in a net of one layer, which has no width to halve (Eq 5).
 WITHOUT_HALVING = "gelu"
 
 #: The values of ``--activation-fn`` and ``--depthwise-hidden-activation``.

@@ -56,6 +56,7 @@ class MultiheadAttention(nn.Module):
         self.value_projection = nn.Linear(embed_dim, embed_dim, bias=bias)
         self.output_projection = nn.Linear(embed_dim, embed_dim, bias=bias)
         self.relative_positions = relative_positions
+        # Before generation the projections to queries, keys and values become one.
         self._joined: JoinedLinear | None = None
 
     def forward(
@@ -232,6 +233,7 @@ def attend(
         attended, weights = _attend_with_weights(queries, parts, mask, dropout, distances)
         return attended, weights if need_weights else None
 
+    # The fused kernel.
     dtype = queries.dtype
     keys, values = parts[0]
     if dtype == torch.bfloat16 and on_cpu and queries.requires_grad:
@@ -263,6 +265,8 @@ def _attend_with_weights(
     scores = scores * queries.size(-1) ** -0.5
     if mask is not None:
         scores = scores + mask
+
+    # As in the fused kernel, the softmax is computed in float32 at least.
     precise = torch.promote_types(scores.dtype, torch.float32)
     weights = torch.softmax(scores, dim=-1, dtype=precise).to(scores.dtype)
     dropped = dropout(weights)

@@ -12,10 +12,10 @@ from fairseq_depthwise.modules.linear.prepacked import prepack
 
 
 class FeedForward(nn.Module):
-    """``W_2 activation(W_1 x + b_1) + b_2`` (Vaswani et al. 2017, Equation 2); ``activation``: of ``ACTIVATIONS``.
+    """``W_2 activation(W_1 x + b_1) + b_2`` (Vaswani et al. 2017, Equation 2), with a name in ``ACTIVATIONS``.
 
-    Weights start uniform as Glorot and Bengio have it, biases at 0, as in the fairseq of 2018; today's leaves both as
-    :class:`torch.nn.Linear` sets them.
+    Xavier-uniform initialization, biases 0, as in fairseq of 2018; today's fairseq uses the initialization of
+    :class:`torch.nn.Linear`.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""The label-smoothed loss from scores, in pieces: log-probabilities of the whole vocabulary are never in memory.
+"""The label-smoothed loss from scores, in chunks: log-probabilities of all positions are never in memory.
 
-fairseq's loss takes log-probabilities: float32 whatever the model computes in, for every target position and word, and
-as much again, twice, on the way back. Here scores stay in the model's type, and what is computed of them in float32
-exists for a few positions at a time, which on a CPU fit its cache.
+fairseq's loss takes log-probabilities. These are in float32, whatever the model's type, for every target position and
+word, and the backward pass allocates as much twice again. Here scores stay in the model's type, and float32 values
+exist for a few positions at a time, which fit the cache of a CPU.
 
 With V words, scores s, log Z = log sum_v exp s_v, the target t, e the smoothing and e_i = e / (V - 1), fairseq's loss
 of a position is ::
@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-#: Scores in a piece: on a CPU they stay in its cache; on a GPU a few large pieces are enough for any memory.
-_PIECE = {"cpu": 2**18}
-_LARGE_PIECE = 2**26
+#: Scores in a chunk. On a CPU a chunk stays in its cache; on a GPU a few large ones are enough to limit the memory.
+_CPU_CHUNK = 2**18
+_GPU_CHUNK = 2**26
 
 
 def label_smoothed_loss(scores: Tensor, target: Tensor, smoothing: float, padding: int) -> tuple[Tensor, Tensor]:
@@ -41,20 +41,22 @@ class _LabelSmoothedLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, target: Tensor, smoothing: float, padding: int) -> tuple[Tensor, Tensor]:
         wide_type = torch.promote_types(scores.dtype, torch.float32)
-        log_z = torch.empty(scores.size(0), dtype=wide_type, device=scores.device)
-        total = torch.empty_like(log_z)
-        buffer = _buffer(scores, log_z.dtype)
-        for piece in _pieces(scores):
-            wide = buffer[: scores[piece].size(0)].copy_(scores[piece])
-            total[piece] = wide.sum(dim=-1)
+        log_z = torch.empty(scores.size(0), dtype=wide_type, device=scores.device)  # N
+        total = torch.empty_like(log_z)  # sum_v s_v, N
+        buffer = _buffer(scores, wide_type)
+        for chunk in _chunks(scores):
+            wide = buffer[: scores[chunk].size(0)].copy_(scores[chunk])
+            total[chunk] = wide.sum(dim=-1)
+            # The greatest score is subtracted so that exp does not overflow; one that is infinite stays.
             highest = wide.amax(dim=-1)
             highest.masked_fill_(highest.isinf(), 0)
-            log_z[piece] = wide.sub_(highest[:, None]).exp_().sum(dim=-1).log_().add_(highest)
+            log_z[chunk] = wide.sub_(highest[:, None]).exp_().sum(dim=-1).log_().add_(highest)
+
         real = target.ne(padding)
         nll = (log_z - scores.gather(-1, target[:, None]).squeeze(-1)) * real
         words = scores.size(-1)
-        each = smoothing / (words - 1)
-        loss = (1 - smoothing - each) * nll + each * (words * log_z - total) * real
+        share = smoothing / (words - 1)  # e_i
+        loss = (1 - smoothing - share) * nll + share * (words * log_z - total) * real
         ctx.save_for_backward(scores, target, log_z, real)
         ctx.smoothing = smoothing
         ctx.mark_non_differentiable(nll)
@@ -64,32 +66,33 @@ class _LabelSmoothedLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, by_loss: Tensor, by_nll: Tensor) -> tuple[Tensor, None, None, None]:
         scores, target, log_z, real = ctx.saved_tensors
-        each = ctx.smoothing / (scores.size(-1) - 1)
+        share = ctx.smoothing / (scores.size(-1) - 1)  # e_i
         weight = (by_loss * real)[:, None]
         gradient = torch.empty_like(scores)
+        # Scores in float32 or float64 need no buffer: their gradient is computed in place.
         buffer = None if scores.dtype == log_z.dtype else _buffer(scores, log_z.dtype)
-        for piece in _pieces(scores):
-            # Where no type is changed, the gradient is computed in its place.
-            wide = gradient[piece] if buffer is None else buffer[: scores[piece].size(0)]
-            wide.copy_(scores[piece])
-            wide.sub_(log_z[piece][:, None]).exp_().sub_(each).mul_(weight[piece])
-            wide.scatter_add_(-1, target[piece][:, None], -(1 - ctx.smoothing - each) * weight[piece])
+        for chunk in _chunks(scores):
+            wide = gradient[chunk] if buffer is None else buffer[: scores[chunk].size(0)]
+            wide.copy_(scores[chunk])
+            wide.sub_(log_z[chunk][:, None]).exp_().sub_(share).mul_(weight[chunk])
+            wide.scatter_add_(-1, target[chunk][:, None], -(1 - ctx.smoothing - share) * weight[chunk])
             if buffer is not None:
-                gradient[piece] = wide
+                gradient[chunk] = wide
         return gradient, None, None, None
 
 
-def _buffer(scores: Tensor, dtype: torch.dtype) -> Tensor:
-    """Allocate memory for a piece's scores, the same for all pieces, so that it stays in a CPU's cache."""
-    return torch.empty((min(_rows(scores), scores.size(0)), scores.size(-1)), dtype=dtype, device=scores.device)
-
-
-def _rows(scores: Tensor) -> int:
-    """Return the number of positions in a piece."""
-    return max(1, _PIECE.get(scores.device.type, _LARGE_PIECE) // max(1, scores.size(-1)))
-
-
-def _pieces(scores: Tensor) -> list[slice]:
+def _chunks(scores: Tensor) -> list[slice]:
     """Return the positions whose scores are computed together."""
     rows = _rows(scores)
     return [slice(start, start + rows) for start in range(0, scores.size(0), rows)]
+
+
+def _rows(scores: Tensor) -> int:
+    """Return the number of positions in a chunk."""
+    chunk_size = _CPU_CHUNK if scores.device.type == "cpu" else _GPU_CHUNK
+    return max(1, chunk_size // max(1, scores.size(-1)))
+
+
+def _buffer(scores: Tensor, dtype: torch.dtype) -> Tensor:
+    """Allocate memory for one chunk of scores; all chunks use it, so that it stays in a CPU's cache."""
+    return torch.empty((min(_rows(scores), scores.size(0)), scores.size(-1)), dtype=dtype, device=scores.device)

@@ -15,10 +15,10 @@ class RelativePositions(nn.Module):
     """The tables of one attention module, shared by its heads.
 
     Args:
-        max_distance: m; farther positions count as m away.
-        value_term: also the sum over values (Shaw et al., Eq. 3); otherwise on the keys only (Eq. 4).
-        one_table: r^V is r^K, as in the program of the Multi-Unit Transformers.
-        units: so many tables, for parallel units, whose sentences make up the batch one unit after the other.
+        max_distance: m; positions farther away count as m away.
+        value_term: also compute the sum over values (Shaw et al., Eq. 3); otherwise scores of keys only (Eq. 4).
+        one_table: r^V is r^K, as in the authors' program of the Multi-Unit Transformers.
+        units: number of tables, for parallel units; the batch has the sentences of one unit after those of another.
     """
 
     def __init__(
@@ -41,24 +41,26 @@ class RelativePositions(nn.Module):
                 nn.init.xavier_uniform_(matrix)
 
     def within(self, length: int, device: torch.device) -> tuple[RelativePositions, Tensor]:
-        """Return the tables, and their row for each pair of positions of a sentence, T x T."""
+        """Return the tables, and the row in them of each pair of positions of a sentence, T x T."""
         positions = torch.arange(length, device=device)
         return self, self.rows(positions, positions)
 
     def rows(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """Return the tables' row for each pair, T x S, of positions T and S."""
+        """Return the row in the tables of each pair, T x S, of query positions (T) and key positions (S)."""
         distances = key_positions[None, :] - query_positions[:, None]
         return distances.clamp(-self.max_distance, self.max_distance) + self.max_distance
 
     def key_scores(self, queries: Tensor, rows: Tensor) -> Tensor:
         """Return what to add to scores, B x heads x T x S, for ``queries`` B x heads x T x head_dim, ``rows`` T x S."""
+        # Scores of all distances, B x heads x T x (2m + 1), of which each pair takes the one of its distance.
         by_distance = _times_table(queries, self.key_table.transpose(-1, -2)) * queries.size(-1) ** -0.5
         return by_distance.gather(3, rows.expand(*queries.shape[:2], *rows.shape))
 
     def value_sums(self, weights: Tensor, rows: Tensor) -> Tensor:
         """Return what to add to the outputs, B x heads x T x head_dim, for ``weights`` B x heads x T x S."""
         table = self.key_table if self.value_table is None else self.value_table
-        # All far keys add up in one place: in 16 bits every addition would round.
+        # Weights are summed by distance, B x heads x T x (2m + 1). All far keys add up in one place, where every
+        # addition would be rounded in 16 bits.
         precise = torch.promote_types(weights.dtype, torch.float32)
         by_distance = weights.new_zeros(*weights.shape[:3], table.size(-2), dtype=precise)
         by_distance = by_distance.scatter_add(3, rows.expand_as(weights), weights.to(precise))
@@ -66,7 +68,7 @@ class RelativePositions(nn.Module):
 
 
 def _times_table(values: Tensor, table: Tensor) -> Tensor:
-    """Multiply B x heads x T x n by n x m, or by units x n x m, where each unit has as many of the B sentences."""
+    """Multiply B x heads x T x n by n x m, or by units x n x m, where each unit has an equal share of the B."""
     table = table.to(values.dtype)
     if table.dim() == 2:
         return torch.matmul(values, table)

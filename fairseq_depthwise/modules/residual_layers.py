@@ -6,7 +6,6 @@ Source: Vaswani et al. 2017, Section 3.1, with the layer norm at the input of ea
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -26,7 +25,8 @@ class ScaledNorm(nn.LayerNorm):
     variance of what deep pre-norm layers add no longer grows with depth.
     """
 
-    identity_on_top = "--norm-scaling"  # a layer that moves is scaled anew
+    # A layer that moves when the stack grows is scaled for its new place.
+    identity_on_top = "--norm-scaling"
 
     def __init__(self, embed_dim: int, *, layer: int) -> None:
         super().__init__(embed_dim)
@@ -38,10 +38,10 @@ class ScaledNorm(nn.LayerNorm):
 
 
 class _ResidualLayer(nn.Module):
-    """The parts of a layer; what needs the encoder's output is in decoders only.
+    """The parts of a layer; cross-attention is in decoders only.
 
     Args:
-        scaled_for: the layer, counted from 1, that the norms are scaled for; None for ordinary ones.
+        scaled_for: the number of the layer, counted from 1, by which its norms are scaled; None for ordinary norms.
     """
 
     def __init__(
@@ -55,7 +55,10 @@ class _ResidualLayer(nn.Module):
         scaled_for: int | None = None,
     ) -> None:
         super().__init__()
-        norm = partial(nn.LayerNorm if scaled_for is None else partial(ScaledNorm, layer=scaled_for), embed_dim)
+
+        def norm() -> nn.LayerNorm:
+            return nn.LayerNorm(embed_dim) if scaled_for is None else ScaledNorm(embed_dim, layer=scaled_for)
+
         self.self_attention = self_attention
         self.self_attention_norm = norm()
         if cross_attention is not None:
@@ -66,7 +69,7 @@ class _ResidualLayer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def attend(self, stream: Tensor, **options: Any) -> Tensor:
-        """Compute ``x + SelfAttention(LN(x))``, T x B x d; ``options``: of the attention."""
+        """Compute ``x + SelfAttention(LN(x))``, T x B x d; ``options``: those of the attention."""
         normalized = self.self_attention_norm(stream)
         attended, _ = self.self_attention(normalized, normalized, **options)
         return stream + self.dropout(attended)
@@ -83,9 +86,12 @@ class ResidualEncoderLayer(_ResidualLayer):
     branch_ends: tuple[str, ...] = ("self_attention.output_projection", "feed_forward.second")
 
     def forward(self, stream: Tensor, padding: Tensor | None, *, only: int | None = None, **blend: Any) -> Tensor:
-        """Compute T x B x d from T x B x d; ``padding``: B x T; ``blend``, ``only``: as in the decoder."""
-        stream = stream if only == 1 else self.attend(stream, padding=padding, **blend)
-        return stream if only == 0 else self.transform(stream)
+        """Compute T x B x d from T x B x d; ``padding``: B x T; ``only`` and ``blend``: as in the decoder."""
+        if only in (None, 0):
+            stream = self.attend(stream, padding=padding, **blend)
+        if only in (None, 1):
+            stream = self.transform(stream)
+        return stream
 
 
 class ResidualDecoderLayer(_ResidualLayer):
@@ -107,16 +113,17 @@ class ResidualDecoderLayer(_ResidualLayer):
         only: int | None = None,
         **blend: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        """Compute T x B x d from T x B x d, and the cross-attention's weights (heads x B x T x S) where asked for.
+        """Compute T x B x d from T x B x d, and with ``need_weights`` the cross-attention's (heads x B x T x S).
 
         Args:
             encoder_output: S x B x d, with ``encoder_padding`` (B x S, True at padding).
             self_padding: B x T, True at padding.
             causal: False lets every position see all others (alignment of a finished sentence).
-            cache: in a step of a beam search, what the earlier steps left; T is 1 then, and the encoder's output is
-                read from there.
-            only: the one of the sub-layers, from 0, that is computed; all unless given.
-            blend: of self-attention's values, see :class:`~fairseq_depthwise.modules.attention.MultiheadAttention`.
+            cache: in a step of a beam search, the keys and values of earlier steps and of the encoder's output; T is 1
+                then.
+            only: compute a single sub-layer, counted from 0; by default all.
+            blend: the argument of self-attention, see
+                :class:`~fairseq_depthwise.modules.attention.MultiheadAttention`.
         """
         weights = None
         if only in (None, 0):
@@ -127,4 +134,6 @@ class ResidualDecoderLayer(_ResidualLayer):
                 query, encoder_output, padding=encoder_padding, cache=cache, need_weights=need_weights
             )
             stream = stream + self.dropout(crossed)
-        return self.transform(stream) if only in (None, 2) else stream, weights
+        if only in (None, 2):
+            stream = self.transform(stream)
+        return stream, weights

@@ -114,13 +114,13 @@ class Connection(nn.Module):
         hidden: Tensor = stream_of(state)
         return hidden
 
-    def output_input(self, state: Any) -> Tensor:
+    def final_norm_input(self, state: Any) -> Tensor:
         """Return what the last layer norm reads of the state above the last layer (T x B x d)."""
         return self.representation(state)
 
     def output(self, state: Any) -> Tensor:
         """Return the stack's output from the state above the last layer (T x B x d)."""
-        output: Tensor = self.final_norm(self.output_input(state))
+        output: Tensor = self.final_norm(self.final_norm_input(state))
         return output
 
 
@@ -136,6 +136,7 @@ def prepare_layers(
     prepared_layers: list[Any] = [layer for layer in layers if hasattr(layer, "prepare")]
     if not prepared_layers:
         return [() for _ in layers]
+    # Others may lie between them: a linearized layer takes no such arguments.
     arguments = prepared_layers[0].prepare(prepared_layers, embedded, padding)
     arguments_of = dict(zip(prepared_layers, arguments, strict=True))
     return [arguments_of.get(layer, ()) for layer in layers]
@@ -172,6 +173,7 @@ class Stack(nn.Module):
         Returns:
             the stack's output, T x B x C, and with ``keep_states`` L + 1 times T x B x C.
         """
+        # LayerDrop decides for all layers at once.
         runs = [True] * len(self.layers)
         if self.layerdrop and self.training:
             runs = (torch.rand(len(self.layers)) > self.layerdrop).tolist()

@@ -23,7 +23,7 @@ def _batch(positions: int, words: int, dtype: torch.dtype = torch.float32) -> tu
 
 @pytest.fixture(params=[1, 50, 2**18], ids=lambda size: f"pieces of {size}")
 def piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(module._PIECE, "cpu", request.param)
+    monkeypatch.setattr(module, "_CPU_CHUNK", request.param)
 
 
 @pytest.mark.usefixtures("piece")

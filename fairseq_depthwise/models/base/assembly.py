@@ -1,4 +1,4 @@
-"""What every family is put together from: embeddings, two stacks of layers, output probabilities."""
+"""How every family is assembled: embeddings, two stacks of layers, output probabilities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairseq_depthwise.modules.stack import Connection, StackShape
 
 
 class Stacks:
-    """What a family adds: its layers, and what connects them."""
+    """Builds what is a family's own: its layers, and what connects them."""
 
     connection: type[Connection] = Connection
 
@@ -39,7 +39,8 @@ class Stacks:
 
 def assemble(stacks: Stacks, task: FairseqTask) -> tuple[StackEncoder, StackDecoder]:
     """Build encoder and decoder for a task's dictionaries; raise UserError where these contradict an option."""
-    config, source, target = stacks.config, task.source_dictionary, task.target_dictionary
+    config = stacks.config
+    source, target = task.source_dictionary, task.target_dictionary
     source_embedding, target_embedding = build_embeddings(config, source, target)
     encoder = StackEncoder(source, config, source_embedding, stacks.layers("encoder"), stacks.connect("encoder"))
     decoder = StackDecoder(target, config, target_embedding, stacks.layers("decoder"), stacks.connect("decoder"))
@@ -49,8 +50,10 @@ def assemble(stacks: Stacks, task: FairseqTask) -> tuple[StackEncoder, StackDeco
 def build_attention(
     config: EncoderDecoderConfig, *, heads: int, bias: bool, attend_encoder: bool = False, one_table: bool = False
 ) -> MultiheadAttention:
-    """Build an attention of a layer; self-attention has relative positions where the options ask for them."""
-    relative_positions = None if attend_encoder else build_relative_positions(config, heads=heads, one_table=one_table)
+    """Build an attention of a layer; self-attention has relative positions if the options say so."""
+    relative_positions = None
+    if not attend_encoder:
+        relative_positions = build_relative_positions(config, heads=heads, one_table=one_table)
     return MultiheadAttention(
         embed_dim=config.encoder_embed_dim,
         heads=heads,
@@ -64,7 +67,7 @@ def build_attention(
 def build_relative_positions(
     config: EncoderDecoderConfig, *, heads: int, one_table: bool = False, units: int | None = None
 ) -> RelativePositions | None:
-    """Build the tables of a self-attention; return None where the options ask for no relative positions."""
+    """Build the tables of a self-attention; return None if the options say no relative positions."""
     if not config.max_relative_positions:
         return None
     return RelativePositions(

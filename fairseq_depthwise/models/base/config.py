@@ -18,7 +18,7 @@ from fairseq_compat import UserError
 Config = TypeVar("Config", bound="EncoderDecoderConfig")
 
 
-#: How a limit of numbers is called -> whether a value keeps it.
+#: A limit of numbers, as messages call it -> whether a value keeps it.
 _LIMITS: dict[str, Callable[[Any, Any], bool]] = {"at least": operator.ge, "below": operator.lt, "at most": operator.le}
 
 
@@ -38,16 +38,17 @@ def option(
     """Return a configuration field whose value is checked before a model is built.
 
     Args:
-        default: its value where none is given.
+        default: its value unless the user sets it.
         help: for the command line.
         at_least, below, at_most: limits of a number.
-        one_of: the only values; bare: the one of the option without a value.
-        changes_parameters: False where trained parameters mean the same with another value.
-        addable: a model may have this part although the one that it starts from has not (value 0).
-        options_of_model: it is text in JSON, the options of a model within this one.
+        one_of: the only values.
+        bare: the value of the option without a value on the command line.
+        changes_parameters: False if trained parameters mean the same with another value.
+        addable: a model may have this part although the model that it starts from has not (value 0).
+        options_of_model: the value is JSON, the options of a model within this one.
     """
-    given = zip(_LIMITS, (at_least, below, at_most), strict=True)
-    limits = {name: number for name, number in given if number is not None}
+    all_limits = {"at least": at_least, "below": below, "at most": at_most}
+    limits = {name: number for name, number in all_limits.items() if number is not None}
     allowed = f"one of {', '.join(map(str, one_of))}" if one_of else _in_words(limits)
     metadata = {
         "help": f"{help} ({allowed})" if allowed else help,
@@ -66,7 +67,7 @@ def _in_words(limits: Mapping[str, float]) -> str:
 
 
 def probability(default: float, help: str) -> Any:
-    """Return an option of at least 0 and below 1 on which trained parameters do not depend, such as a dropout."""
+    """Return an option from 0 to below 1 that does not change what trained parameters mean, such as a dropout."""
     return option(default, help, at_least=0, below=1, changes_parameters=False)
 
 
@@ -88,8 +89,8 @@ RETIRED: dict[str, dict[Any, Any]] = {
     "hyper_manifold": {"True": "sinkhorn", True: "sinkhorn", "False": "none", False: "none"},
 }
 
-#: Options of fairseq's models that ours do not have, and that other checkpoints may record.
-_OF_FAIRSEQS_MODELS = ("adaptive_softmax_cutoff", "quant_noise_pq", "quant_noise_scalar")
+#: Options of fairseq's models that ours do not have, but checkpoints of these may record.
+_FAIRSEQ_ONLY = ("adaptive_softmax_cutoff", "quant_noise_pq", "quant_noise_scalar")
 
 
 # fairseq reads these annotations at run time: no `from __future__ import annotations` here, and Optional[...] because
@@ -100,6 +101,7 @@ class EncoderDecoderConfig(FairseqDataclass):
 
     retired = RETIRED  # not annotated: fairseq takes ClassVar for an option
 
+    # Sizes of both stacks.
     encoder_embed_dim: int = option(512, "width of the encoder", at_least=2, at_most=2**20)
     encoder_layers: int = option(6, "number of encoder layers", at_least=1, at_most=10_000)
     encoder_attention_heads: int = option(8, "number of attention heads in the encoder", at_least=1)
@@ -107,10 +109,12 @@ class EncoderDecoderConfig(FairseqDataclass):
     decoder_layers: int = option(6, "number of decoder layers", at_least=1, at_most=10_000)
     decoder_attention_heads: int = option(8, "number of attention heads in the decoder", at_least=1)
 
+    # Dropout.
     dropout: float = probability(0.1, "dropout of embeddings and sub-layer outputs")
     attention_dropout: float = probability(0.0, "dropout of attention weights")
     activation_dropout: float = probability(0.0, "dropout inside the hidden or feed-forward nets")
 
+    # Embedding tables.
     share_decoder_input_output_embed: bool = option(False, "the output projection is the decoder's embedding table")
     share_all_embeddings: bool = option(False, "one table for encoder, decoder and output (joined dictionary)")
     encoder_embed_path: Optional[str] = option(  # noqa: UP045  # see above the class
@@ -120,6 +124,7 @@ class EncoderDecoderConfig(FairseqDataclass):
         None, "pre-trained decoder embeddings, a text file", changes_parameters=False
     )
 
+    # Absolute positions.
     max_source_positions: int = positions("longest source sentence in tokens")
     max_target_positions: int = positions("longest target sentence in tokens")
     encoder_learned_pos: bool = option(False, "learned positions in the encoder instead of sinusoids")
@@ -127,11 +132,13 @@ class EncoderDecoderConfig(FairseqDataclass):
     no_token_positional_embeddings: bool = option(False, "no absolute positions")
     no_scale_embedding: bool = option(False, "do not multiply embeddings by the square root of the width")
 
+    # Relative positions (Shaw et al. 2018).
     max_relative_positions: int = distance(0)
     relative_position_terms: str = option(
         "key", "what relative positions act on: keys, or keys and values", one_of=("key", "key-value")
     )
 
+    # Training of deep stacks.
     encoder_layerdrop: float = probability(0.0, "probability of skipping an encoder layer in training")
     decoder_layerdrop: float = probability(0.0, "probability of skipping a decoder layer in training")
     checkpoint_activations: bool = option(
@@ -139,32 +146,37 @@ class EncoderDecoderConfig(FairseqDataclass):
     )
 
     @classmethod
-    def complete(cls: type[Config], given: Any) -> Config:
-        """Return an instance with the values of ``given`` where it has them, checked, and the defaults elsewhere.
+    def complete(cls: type[Config], options: Any) -> Config:
+        """Return an instance with the values of ``options`` where it has them, checked, and the defaults elsewhere.
 
-        ``given`` is what fairseq hands to ``build_model``, perhaps from a checkpoint that an older version wrote.
+        ``options`` is what fairseq passes to ``build_model``, perhaps from a checkpoint that an older version wrote.
         """
-        for name in _OF_FAIRSEQS_MODELS:
-            if value := getattr(given, name, None):
+        for name in _FAIRSEQ_ONLY:
+            value = getattr(options, name, None)
+            if value:
                 raise UserError(
                     f"--{name.replace('_', '-')} {value}: {cls.__name__.removesuffix('Config')} has none; fairseq's "
                     "own transformer has"
                 )
+
         values: dict[str, Any] = {}
         for option_field in fields(cls):
-            value = getattr(given, option_field.name, None)
-            value = option_field.default if value is None else value
-            retired = RETIRED.get(option_field.name)
-            values[option_field.name] = retired.get(value, value) if retired else value
+            value = getattr(options, option_field.name, None)
+            if value is None:
+                value = option_field.default
+            replacements = RETIRED.get(option_field.name, {})
+            values[option_field.name] = replacements.get(value, value) if replacements else value
+
         config = cls(**values)
         check_values(cls, config)
         config.check()
         return config
 
     def check(self) -> None:
-        """Raise :class:`UserError` where values contradict each other; families add their own."""
+        """Raise :class:`UserError` where values contradict each other; families add their own checks."""
         for side in ("encoder", "decoder"):
-            width, heads = getattr(self, f"{side}_embed_dim"), getattr(self, f"{side}_attention_heads")
+            width = getattr(self, f"{side}_embed_dim")
+            heads = getattr(self, f"{side}_attention_heads")
             if width % heads:
                 raise UserError(f"--{side}-attention-heads {heads} does not divide --{side}-embed-dim {width}")
         if self.encoder_embed_dim != self.decoder_embed_dim:
@@ -179,33 +191,45 @@ class EncoderDecoderConfig(FairseqDataclass):
             )
 
     def require_defaults(self, names: Sequence[str], reason: str) -> None:
-        """Raise :class:`UserError` where one of these options is given; ``reason``: why it means nothing."""
+        """Raise :class:`UserError` if one of these options is not at its default; ``reason``: why it has no effect."""
         for option_field in fields(self):
             value = getattr(self, option_field.name)
             if option_field.name in names and value != option_field.default:
-                given = f"--{option_field.name.replace('_', '-')}" + ("" if value is True else f" {value}")
-                raise UserError(f"{given} {reason}")
+                option_text = f"--{option_field.name.replace('_', '-')}"
+                if value is not True:
+                    option_text += f" {value}"
+                raise UserError(f"{option_text} {reason}")
 
 
 def check_values(dataclass_of_options: Any, values: Any) -> None:
-    """Raise :class:`UserError` where a value (an attribute) is not what the dataclass's :func:`option` allows."""
+    """Raise :class:`UserError` if a value (an attribute) is not one that the dataclass's :func:`option` allows."""
     for option_field in fields(dataclass_of_options):
-        name, value = option_field.name.replace("_", "-"), getattr(values, option_field.name)
-        limits, one_of = option_field.metadata.get("limits", {}), option_field.metadata.get("one_of")
+        name = option_field.name.replace("_", "-")
+        value = getattr(values, option_field.name)
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"--{name} {value} is out of range; it must be finite")
-        if value is not None and not all(_LIMITS[limit](value, number) for limit, number in limits.items()):
-            raise UserError(f"--{name} {value} is out of range; it must be {_in_words(limits)}")
+
+        limits = option_field.metadata.get("limits", {})
+        for limit, number in limits.items():
+            if value is not None and not _LIMITS[limit](value, number):
+                raise UserError(f"--{name} {value} is out of range; it must be {_in_words(limits)}")
+
+        one_of = option_field.metadata.get("one_of")
         if one_of and value not in one_of:
             raise UserError(f"--{name} {value} is not a choice; it must be one of {', '.join(map(str, one_of))}")
 
 
 def both_sides(**sizes: int) -> dict[str, int]:
     """Turn ``embed_dim=512`` into the options ``encoder_embed_dim`` and ``decoder_embed_dim``."""
-    return {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+    options: dict[str, int] = {}
+    for side in ("encoder", "decoder"):
+        for name, value in sizes.items():
+            options[f"{side}_{name}"] = value
+    return options
 
 
-#: Deep encoders with shallow decoders, which search faster at the same quality (Kasai et al., 2021): of every family.
+#: Presets of every family: deep encoders with shallow decoders, which decode faster at the same quality (Kasai et al.,
+#: 2021).
 DEEP_SHALLOW = {
     f"wmt_en_de_{encoder}l_{decoder}l": {"encoder_layers": encoder, "decoder_layers": decoder}
     for encoder, decoder in ((12, 1), (24, 2))
@@ -213,9 +237,9 @@ DEEP_SHALLOW = {
 
 
 def register_presets(model: str, presets: Mapping[str, Mapping[str, Any]]) -> None:
-    """Register ``--arch MODEL_NAME`` for each preset: it sets those defaults and nothing else.
+    """Register ``--arch MODEL_NAME`` for each preset, which sets these defaults and nothing else.
 
-    Every option stays overridable on the command line and is saved in the checkpoint.
+    The command line can override each of them, and the checkpoint records the values.
     """
 
     def setter(defaults: Mapping[str, Any]) -> Callable[[Any], None]:
@@ -226,5 +250,6 @@ def register_presets(model: str, presets: Mapping[str, Mapping[str, Any]]) -> No
 
         return set_defaults
 
+    # Each setter has its own ``defaults``; a closure in this loop would see the last ones only.
     for name, defaults in presets.items():
         register_model_architecture(model, f"{model}_{name}")(setter(defaults))

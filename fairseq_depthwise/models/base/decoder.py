@@ -1,4 +1,4 @@
-"""The decoder that every family shares: embed, run a stack of layers, project."""
+"""The decoder of every family: embed, run a stack of layers, project."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairseq_depthwise.modules.embedding import TokenEmbedding
 from fairseq_depthwise.modules.linear.prepacked import prepack
 from fairseq_depthwise.modules.stack import Connection, Stack
 
-#: Where what a search keeps lies in fairseq's incremental state.
+#: Key of a search's cache in fairseq's incremental state.
 _CACHE = "fairseq_depthwise"
 
 
@@ -33,6 +33,8 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
     ) -> None:
         super().__init__(dictionary)
         self.set_up("decoder", config, embedding, layers, connection)
+
+        # Tied to the embedding, or drawn like it.
         table = embedding.tokens.weight
         self.output_projection = nn.Linear(table.size(1), table.size(0), bias=False)
         if config.share_decoder_input_output_embed or config.share_all_embeddings:
@@ -60,9 +62,10 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
             encoder_out: what :class:`StackEncoder` returns.
             incremental_state: fairseq's decoding state; only the last position is computed then, and T is 1.
             full_context_alignment: no causal mask, for the alignment of a finished sentence.
-            alignment_layer: whose cross-attention is returned, counted from 0. Unless given: the last layer's when a
-                whole sentence is evaluated, none in training and in incremental decoding, where nobody reads it.
-            alignment_heads: average over the first so many heads; over all unless given.
+            alignment_layer: the layer, counted from 0, whose cross-attention is returned. By default this is the last
+                when whole sentences are evaluated, and none in training and in incremental decoding, where nothing
+                uses it.
+            alignment_heads: average over this number of heads; by default over all.
             scored: B x T, True at M positions: only these are projected, and the scores are M x V.
 
         Returns:
@@ -72,7 +75,7 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
             prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
         )
         if scored is not None:
-            features = features[scored]
+            features = features[scored]  # M x C
         return (features if features_only else self.output_layer(features)), extra
 
     def extract_features(
@@ -87,7 +90,9 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
         """Compute what :meth:`forward` returns with ``features_only``."""
         if alignment_layer is None and not self.training and incremental_state is None:
             alignment_layer = len(self.layers) - 1
-        embedded = self.embedding(prev_output_tokens, incremental_state=incremental_state)
+        embedded = self.embedding(prev_output_tokens, incremental_state=incremental_state)  # T x B x C
+
+        # Whole sentences attend to the encoder's output; a step of a search to keys and values in its cache.
         attend: dict[str, Any]
         if incremental_state is None:
             source, padding = _by_row(encoder_out)
@@ -102,24 +107,27 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
             cache = self._cache(incremental_state, encoder_out, prev_output_tokens.size(0))
             cache.begin_step()
             attend = {"encoder_output": cache.source, "cache": cache}
+
         output, inner_states, weights = self.run_layers(embedded, alignment_layer, **attend)
         if weights is not None:
-            weights = weights[:alignment_heads].float().mean(dim=0)
+            weights = weights[:alignment_heads].float().mean(dim=0)  # heads x B x T x S -> B x T x S
         return output.transpose(0, 1), {"attn": [weights], "inner_states": inner_states}
 
     def run_layers(
         self, embedded: Tensor, alignment_layer: int | None = None, **attend: Any
     ) -> tuple[Tensor, list[Tensor], Tensor | None]:
-        """Return the stack's output (T x B x C), what the embedding and each layer gave, and attention weights.
+        """Return the stack's output (T x B x C), the embedding and each layer's output, and attention weights.
 
-        The weights (heads x B x T x S or None) are those of ``alignment_layer``; layers take ``attend`` besides.
+        The weights (heads x B x T x S or None) are those of ``alignment_layer``; ``attend`` has the layers' other
+        arguments.
         """
         weights: Tensor | None = None
 
-        def call(layer: Callable[..., Any], index: int, below: Any) -> Any:
+        def call(layer: Callable[..., Any], index: int, layer_input: Any) -> Any:
             nonlocal weights
-            output, found = layer(below, need_weights=index == alignment_layer, **attend)
-            weights = weights if found is None else found
+            output, layer_weights = layer(layer_input, need_weights=index == alignment_layer, **attend)
+            if layer_weights is not None:
+                weights = layer_weights
             return output
 
         output, inner_states = self.run(embedded, call)
@@ -130,9 +138,9 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
         return self.output_projection(features)
 
     def reorder_incremental_state_scripting(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
-        """Follow the beam search: row n goes on from the old row ``new_order[n]``.
+        """Follow the beam search: row n continues the old row ``new_order[n]``.
 
-        fairseq's own method looks for state in every module; here there is one.
+        fairseq's own method looks for state in every module; here there is one cache.
         """
         if _CACHE in incremental_state:
             incremental_state[_CACHE].reorder(new_order)
@@ -152,18 +160,24 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
 
     @staticmethod
     def _cache(incremental_state: dict[str, Any], encoder_out: dict[str, list[Tensor]], rows: int) -> DecodingCache:
-        """Return the cache of earlier steps; make it at the first."""
+        """Return the cache of earlier steps; create it at the first."""
         if _CACHE not in incremental_state:
-            output, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
-            order = encoder_out["rows"][0] if encoder_out["rows"] else torch.arange(rows, device=output.device)
-            incremental_state[_CACHE] = DecodingCache(output, padding if padding.any() else None, order)
+            output = encoder_out["encoder_out"][0]
+            padding = encoder_out["encoder_padding_mask"][0]
+            if encoder_out["rows"]:
+                sentence_of_row = encoder_out["rows"][0]
+            else:
+                sentence_of_row = torch.arange(rows, device=output.device)
+            incremental_state[_CACHE] = DecodingCache(output, padding if padding.any() else None, sentence_of_row)
         cache: DecodingCache = incremental_state[_CACHE]
         return cache
 
 
 def _by_row(encoder_out: dict[str, list[Tensor]]) -> tuple[Tensor, Tensor | None]:
     """Return the encoder's output (S x N x C) and padding (N x S, or None without any) for every row."""
-    output, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
+    output = encoder_out["encoder_out"][0]
+    padding = encoder_out["encoder_padding_mask"][0]
+    # Rows of a beam search that are evaluated as whole sentences read a copy of their sentence's output.
     for rows in encoder_out["rows"]:
         output, padding = output.index_select(1, rows), padding.index_select(0, rows)
     return output, padding if padding.any() else None

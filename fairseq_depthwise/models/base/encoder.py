@@ -1,4 +1,4 @@
-"""The encoder that every family shares: embed and run a stack of layers."""
+"""The encoder of every family: embed and run a stack of layers."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ class StackEncoder(Stack, FairseqEncoder):
         Returns:
             fairseq's encoder output: ``encoder_out`` [T x B x C], ``encoder_padding_mask`` [B x T],
             ``encoder_states`` [L + 1 times T x B x C] if asked for, ``src_lengths`` [B x 1]. ``rows`` is ours: empty,
-            or [N], which of the B sentences each row stands for; see :meth:`reorder_encoder_out`.
+            or [N], the sentence (of B) of each row of a beam search; see :meth:`reorder_encoder_out`.
         """
-        padding = src_tokens.eq(self.dictionary.pad())
+        padding = src_tokens.eq(self.dictionary.pad())  # B x T
+        # Without a mask attention is faster, so layers get none unless a sentence is padded.
         layer_padding = padding if padding.any() else None
-        embedded = self.embedding(src_tokens)
+        embedded = self.embedding(src_tokens)  # T x B x C
         prepared = prepare_layers(self.layers, embedded, layer_padding)
         output, states = self.run_layers(embedded, layer_padding, prepared, keep_states=return_all_hiddens)
         return {
@@ -63,15 +64,15 @@ class StackEncoder(Stack, FairseqEncoder):
     ) -> tuple[Tensor, list[Tensor]]:
         """Return what :meth:`run` does; ``prepared``: further arguments for each layer, from ``prepare_layers``."""
 
-        def call(layer: Callable[..., Tensor], index: int, below: Any) -> Tensor:
-            return layer(below, padding, *prepared[index])
+        def call(layer: Callable[..., Tensor], index: int, layer_input: Any) -> Tensor:
+            return layer(layer_input, padding, *prepared[index])
 
         return self.run(embedded, call, keep_states=keep_states)
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
-        """Let row n become the old row ``new_order[n]``; the beam search asks for it at every step.
+        """Let row n become the old row ``new_order[n]``; the beam search calls this at every step.
 
-        Beams share their sentence's output: only row numbers are kept, and the decoder reads them.
+        Beams share their sentence's output, so only row numbers change, which the decoder reads.
         """
-        rows = [old.index_select(0, new_order) for old in encoder_out["rows"]] or [new_order]
-        return {**encoder_out, "rows": rows}
+        rows = [old_rows.index_select(0, new_order) for old_rows in encoder_out["rows"]]
+        return {**encoder_out, "rows": rows or [new_order]}

@@ -1,4 +1,4 @@
-"""The model that every family's is a subclass of: a stack that encodes, a stack that decodes, and auxiliary losses."""
+"""The base class of every family's model: a stack that encodes, a stack that decodes, and auxiliary losses."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class AuxiliaryLoss(NamedTuple):
     """A penalty that a model offers to the criterion ``label_smoothed_cross_entropy_with_auxiliary``.
 
     Attributes:
-        value: what is logged under its name; a scalar with a gradient.
-        weight: of the value for each target token, so that the minimum does not depend on batches and processes.
+        value: a scalar with a gradient, logged under the penalty's name.
+        weight: factor of the value for each target token, so that the minimum does not depend on the number and size of
+            batches.
         option: the option that sets the weight.
     """
 
@@ -28,16 +29,16 @@ class AuxiliaryLoss(NamedTuple):
 
 
 def take_auxiliary_losses(net_output: Any) -> dict[str, AuxiliaryLoss]:
-    """Take out of a model's output what it offers, name -> loss.
+    """Remove the auxiliary losses from a model's output and return them, name -> loss.
 
-    Models that are not ours return other things beside their scores, or None.
+    Models that are not ours return other things besides their scores, or None.
     """
     extra = net_output[1]
     return extra.pop("auxiliary_losses", {}) if isinstance(extra, dict) else {}
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the model within fairseq's wrappers for several processes, which are found by their attribute."""
+    """Return the model inside fairseq's wrappers for several processes, which have it as their ``module``."""
     while isinstance(inner := getattr(model, "module", None), nn.Module):
         model = inner
     return model
@@ -46,20 +47,20 @@ def unwrapped(model: nn.Module) -> nn.Module:
 class StackModel(FairseqEncoderDecoderModel):
     """A ``StackEncoder`` and a ``StackDecoder``."""
 
-    #: What a family's class has: its options, and what builds its layers.
+    #: Each family's class sets these: its options, and what builds its layers.
     options: type[EncoderDecoderConfig]
     stacks: type[Stacks]
 
     #: The values of the options.
     config: Any
 
-    #: fairseq reads this where alignments are asked for: True makes it run the finished sentences once more for their
-    #: attention weights, instead of expecting the weights of every step of the beam search.
+    #: fairseq reads this when it is to print alignments. True lets it run finished sentences once more to get their
+    #: attention weights; otherwise it expects weights from every step of the beam search.
     full_context_alignment = True
 
     @classmethod
     def build_model(cls, cfg: Any, task: FairseqTask) -> StackModel:
-        """Build the model for a task's dictionaries; raise UserError for options that are wrong."""
+        """Build the model for a task's dictionaries; raise UserError for wrong options."""
         config = cls.options.complete(cfg)
         model = cls(*assemble(cls.stacks(config), task))
         model.config = config
@@ -70,8 +71,9 @@ class StackModel(FairseqEncoderDecoderModel):
     ) -> tuple[Tensor, dict[str, Any]]:
         """Encode (B x S), decode (B x T), and compute what the model adds to the loss.
 
-        Returns what the decoder does; its dictionary also has ``auxiliary_losses``, so that PyTorch's data parallel
-        wrapper finds the parameters that only they use. ``options``: those of ``StackDecoder.forward``.
+        Returns what the decoder does, with ``auxiliary_losses`` in its dictionary: PyTorch's data parallel wrapper
+        looks in a model's output for parameters in use, and some are used by these losses only. ``options`` are those
+        of ``StackDecoder.forward``.
         """
         encoder_out = self.encoder(src_tokens, src_lengths=src_lengths, return_all_hiddens=self.reads_encoder_states)
         output, extra = self.decoder(prev_output_tokens, encoder_out=encoder_out, src_lengths=src_lengths, **options)
@@ -88,7 +90,9 @@ class StackModel(FairseqEncoderDecoderModel):
 
     def get_targets(self, sample: dict[str, Any], net_output: tuple[Tensor, Any]) -> Tensor:
         """Return the target tokens, as every criterion asks; refuse one that leaves out auxiliary losses."""
-        for name, loss in take_auxiliary_losses(net_output).items() if self.training else ():
+        # Our criterions have taken them by now; what is still there would silently not be trained with.
+        ignored_losses = take_auxiliary_losses(net_output) if self.training else {}
+        for name, loss in ignored_losses.items():
             raise UserError(
                 f"{loss.option or name} {loss.weight:g} would change nothing: this criterion knows the translation "
                 "loss only; train with --criterion label_smoothed_cross_entropy_with_auxiliary"

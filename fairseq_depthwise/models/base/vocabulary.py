@@ -1,4 +1,4 @@
-"""What a model has for each word of its dictionaries: embeddings."""
+"""Embeddings of the words of a model's dictionaries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairseq_depthwise.modules.embedding import TokenEmbedding
 def build_embeddings(
     config: EncoderDecoderConfig, source: Dictionary, target: Dictionary
 ) -> tuple[TokenEmbedding, TokenEmbedding]:
-    """Build source and target embedding, sharing one table, of one dictionary, with ``--share-all-embeddings``."""
+    """Build source and target embedding; with ``--share-all-embeddings`` they share one table, of one dictionary."""
     source_table = _embedding_table(source, config.encoder_embed_dim, config.encoder_embed_path)
     if config.share_all_embeddings:
         if source != target:
@@ -28,10 +28,10 @@ def build_embeddings(
     else:
         target_table = _embedding_table(target, config.decoder_embed_dim, config.decoder_embed_path)
 
-    def embedding(table: nn.Embedding, longest: int, learned: bool) -> TokenEmbedding:
+    def embedding(table: nn.Embedding, max_positions: int, learned: bool) -> TokenEmbedding:
         return TokenEmbedding(
             tokens=table,
-            max_positions=longest,
+            max_positions=max_positions,
             learned_positions=learned,
             positions=not config.no_token_positional_embeddings,
             scale=not config.no_scale_embedding,
@@ -45,7 +45,7 @@ def build_embeddings(
 
 
 def _embedding_table(dictionary: Dictionary, width: int, path: str | None) -> nn.Embedding:
-    """Draw rows from N(0, 1/width), so that scaled by sqrt(width) they have unit variance; padding has a zero row."""
+    """Draw rows from N(0, 1/width), which have unit variance when scaled by sqrt(width); padding has a zero row."""
     table = nn.Embedding(len(dictionary), width, padding_idx=dictionary.pad())
     nn.init.normal_(table.weight, mean=0, std=width**-0.5)
     nn.init.zeros_(table.weight[dictionary.pad()])
@@ -56,7 +56,7 @@ def _embedding_table(dictionary: Dictionary, width: int, path: str | None) -> nn
 
 @functools.cache
 def placeholder_dictionary(words: int) -> Dictionary:
-    """Return a dictionary of a size, for a model of which only the sizes matter; always the same one."""
+    """Return a dictionary of this size, always the same object, for a model of which only the sizes matter."""
     dictionary = Dictionary()
     for number in range(words - len(dictionary)):
         dictionary.add_symbol(f"word{number}")

@@ -61,6 +61,7 @@ class Gates(nn.Module):
         self.projection = nn.Linear(input_dim, 3 * embed_dim, bias=False)
         self.norm_weight = nn.Parameter(torch.full((3, embed_dim), float(gain)))
         self.norm_bias = nn.Parameter(torch.zeros(3, embed_dim))
+        # Rows are in the order input, forget and output gate.
         nn.init.constant_(self.norm_bias[1], forget_bias)
 
     def forward(self, joined: Tensor) -> GateValues:
@@ -127,9 +128,9 @@ class HiddenNet(nn.Module):
 
     def finish(self, projected: Tensor) -> Tensor:
         """Compute h from the first projection, T x B x H."""
-        activated = ACTIVATIONS[self.activation].function(self.norm(projected))
+        activated = ACTIVATIONS[self.activation].function(self.norm(projected))  # T x B x H, or H / 2 after a GLU
         if self.second is not None:
-            activated = self.second(self.activation_dropout(activated))
+            activated = self.second(self.activation_dropout(activated))  # T x B x d
         return self.dropout(activated)
 
 
@@ -197,6 +198,7 @@ class DepthwiseLSTMCell(DepthwiseCell):
         cell = torch.addcmul(state.cell * forget_gate, hidden, input_gate)  # Eq 7
         above = DepthwiseState(output=cell * output_gate, cell=cell)  # Eq 8
         if self.observer is not None and self.training:
+            # The observer only looks: it must not add to the graph.
             with torch.no_grad():
                 self.observer(gates, above)
         return above
@@ -210,6 +212,7 @@ class DepthwiseLSTMCell(DepthwiseCell):
 
     def make_generation_fast_(self, **_: Any) -> None:
         """Pack the weights once, before generation (fairseq's hook)."""
+        # Gates and hidden net read the same input, so their first matrices are one here.
         self._joined = join(self.gates.projection, self.hidden_net.first)
 
 

@@ -40,6 +40,7 @@ class DepthwiseEncoderLayer(nn.Module):
 
     def forward(self, state: DepthwiseState, padding: Tensor | None) -> DepthwiseState:
         """Compute the state above from the state below (T x B x d each); ``padding``: B x T, True at padding."""
+        # Only what the attention reads is normalized; the cell reads the state as it is.
         normalized = state.output if self.input_norm is None else self.input_norm(state.output)
         attended, _ = self.self_attention(normalized, normalized, padding=padding)
         return self.cell(self.dropout(attended), state)
@@ -113,12 +114,12 @@ class DepthwiseDecoderLayer(nn.Module):
 
         The arguments are those of :class:`~fairseq_depthwise.modules.residual_layers.ResidualDecoderLayer`.
         """
-        # 1. Self-attention.
+        # 1. Self-attention, T x B x d.
         normalized = state.output if self.input_norm is None else self.input_norm(state.output)
         attended, _ = self.self_attention(normalized, normalized, padding=self_padding, causal=causal, cache=cache)
         attended = self.dropout(attended)
 
-        # 2. Cross-attention.
+        # 2. Cross-attention, T x B x d. A middle cell takes the self-attention into the state, which is then the query.
         if self.middle_cell is None:
             query = attended + state.output
         else:
@@ -131,7 +132,7 @@ class DepthwiseDecoderLayer(nn.Module):
         )
         crossed = self.dropout(crossed)
 
-        # 3. The cell.
+        # 3. The cell, which reads both attentions as they are merged: T x B x d, or T x B x 2d.
         return self.cell(self.merge.merge(attended, crossed), state), weights
 
 

@@ -51,6 +51,7 @@ _GATE_OPTIONS = (
 class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
     """Options of ``depthwise_lstm_transformer``."""
 
+    # The cell, and what the cells of a stack share.
     depthwise_cell: str = option(
         "lstm", "what connects the layers: an LSTM, or an RNN without gates", one_of=tuple(CELLS)
     )

@@ -75,6 +75,8 @@ class LinearizedLayer(nn.Module):
         """Compute what the layer returns from the state below."""
         if self.observer is None and self.replaced:
             return self._linear(state)
+
+        # The trained layer, which an observer watches.
         returned = self.intact(state, *args, **kwargs)
         if self.observer is not None:
             above = returned[0] if self.returned_besides else returned

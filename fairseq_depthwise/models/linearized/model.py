@@ -1,9 +1,9 @@
-"""A trained, frozen Transformer in which linear layers stand for some of the layers.
+"""A trained, frozen Transformer in which linear layers replace some of the layers.
 
 Source: "Transformer with Depth-Wise LSTM" (the first version of "Rewiring the Transformer with Depth-Wise LSTMs"),
-Section 4. The trained model is one of ours or fairseq's own ``transformer``. Only the linear layers are trained; the
-checkpoint holds the whole model and its options, so it is decoded and averaged like any other, and the file it came
-from is not needed again.
+Section 4. The trained model is one of ours or fairseq's own ``transformer``. Only the linear layers are trained. The
+checkpoint holds the whole model and its options, so it is decoded and averaged like any other, and does not need the
+file of the trained model.
 """
 
 import json
@@ -40,12 +40,14 @@ class LinearizedTransformerConfig(FairseqDataclass):
         None, "checkpoint of the trained model", changes_parameters=False
     )
     probe_layers: str = option(
-        "", "layers to replace, counted from 1: encoder.1,decoder.6, or all; after training they are all replaced"
+        "", "layers to replace, counted from 1: encoder.1,decoder.6, or all; after training all of them are replaced"
     )
     probe_state: str = option(
-        "pair", "what a linear layer reads and gives in the depth-wise LSTM model: the pair of output and cell, or "
-        "the output alone, with the cell passed on", one_of=STATES
-    )  # fmt: skip
+        "pair",
+        "what a linear layer maps in the depth-wise LSTM model: the pair of output and cell, or the output alone, with "
+        "the cell passed on",
+        one_of=STATES,
+    )
     probe_model: Optional[str] = option(  # noqa: UP045  # read by fairseq
         None,
         "the trained model's options, as JSON; checkpoints have it, and need no --probe-path",
@@ -56,32 +58,37 @@ class LinearizedTransformerConfig(FairseqDataclass):
 
 @register_model(ARCHITECTURE, dataclass=LinearizedTransformerConfig)
 class LinearizedTransformer(FairseqEncoderDecoderModel):
-    """The encoder and decoder of a trained model, with a ``LinearizedLayer`` in each chosen place."""
+    """The encoder and decoder of a trained model, with a ``LinearizedLayer`` in each of the named places."""
 
     def __init__(self, model: nn.Module, names: Iterable[str], which: str = "pair") -> None:
-        depths_of(model)  # refuses other kinds
+        depths_of(model)  # refuses other kinds of models
         super().__init__(model.encoder, model.decoder)
         self.full_context_alignment = getattr(model, "full_context_alignment", False)
         model.requires_grad_(False)
-        #: Name -> layer, in the order of ``names``; also a part of the encoder or the decoder.
+        #: Name -> layer, in the order of ``names``. Each is a module of the encoder or the decoder.
         self.linearized: dict[str, LinearizedLayer] = {}
         vectors = 2 if which == "pair" and passes_pairs(model) else 1
-        widths = {side: vectors * width_of(model, side) for side in SIDES}
+        # A decoder layer also returns attention weights; one of fairseq's own decoder the padding mask as well.
+        returned_besides = {"encoder": 0, "decoder": 1 if isinstance(model, StackModel) else 2}
         for name in names:
             side, number = name.split(".")
-            layers, place = getattr(self, side).layers, int(number) - 1
-            # Attention weights, and in fairseq's own decoder the padding mask, are returned beside the state.
-            besides = 0 if side == "encoder" else 1 if isinstance(model, StackModel) else 2
-            layers[place] = LinearizedLayer(layers[place], width=widths[side], which=which, returned_besides=besides)
-            self.linearized[name] = layers[place]
+            layers, index = getattr(self, side).layers, int(number) - 1
+            layers[index] = LinearizedLayer(
+                layers[index],
+                width=vectors * width_of(model, side),
+                which=which,
+                returned_besides=returned_besides[side],
+            )
+            self.linearized[name] = layers[index]
         self.eval()
 
     @classmethod
     def build_model(cls, cfg: LinearizedTransformerConfig, task: FairseqTask) -> "LinearizedTransformer":
-        """Build the trained model from ``--probe-path``; or, from a checkpoint, as one to be filled from there."""
+        """Build the trained model from ``--probe-path``; when loading a checkpoint, from the options recorded there."""
         check_values(LinearizedTransformerConfig, cfg)
         if cfg.probe_model:
-            model, name = build_inner(json.loads(cfg.probe_model), task), "the checkpoint"
+            model = build_inner(json.loads(cfg.probe_model), task)
+            name = "the checkpoint"
         else:
             model, options = _read_trained(cfg.probe_path, task)
             _record(cfg, json.dumps(options))
@@ -103,8 +110,9 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
     ) -> tuple[Optional[Tensor], dict[str, Any]]:  # noqa: UP045  # as above
         """Encode and decode through the linear layers; ``options``: those of the decoder.
 
-        With ``distill`` there are no scores, but in the dictionary ``distilled``: name of a layer -> what its linear
-        layer gives and what the layer gives (positions without padding x width each), all fed by the intact model.
+        With ``distill`` there are no scores. Instead, the dictionary has ``distilled``: name of a layer -> the output
+        of its linear layer and of the layer itself (positions without padding x width each). Both read the outputs of
+        the intact model.
         """
         if not distill:
             encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
@@ -115,10 +123,10 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
         distilled: dict[str, tuple[Tensor, Tensor]] = {}
 
         @torch.enable_grad()
-        def keep(name: str, below: Tensor, above: Tensor) -> None:
-            distilled[name] = self.linearized[name].linear(below), above
+        def distill_layer(name: str, layer_input: Tensor, layer_output: Tensor) -> None:
+            distilled[name] = self.linearized[name].linear(layer_input), layer_output
 
-        self.observe(src_tokens, src_lengths, prev_output_tokens, keep)
+        self.observe(src_tokens, src_lengths, prev_output_tokens, distill_layer)
         return None, {"distilled": distilled}
 
     @torch.no_grad()
@@ -129,18 +137,20 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
         prev_output_tokens: Tensor,
         take: Callable[[str, Tensor, Tensor], None],
     ) -> None:
-        """Run the intact model on a batch (B x S, B, B x T), and show ``take`` what each chosen layer does.
+        """Run the intact model on a batch (B x S, B, B x T), and call ``take`` for each linearized layer.
 
-        It is called with a layer's name, its input and its output, positions without padding x width each.
+        It is called with the layer's name, its input and its output, positions without padding x width each.
         """
+        # True where there is no padding: S x B and T x B.
         real = {
             "encoder": src_tokens.ne(self.encoder.dictionary.pad()).t(),
             "decoder": prev_output_tokens.ne(self.decoder.dictionary.pad()).t(),
         }
 
         def observer(name: str) -> LayerObserver:
-            positions = real[name.partition(".")[0]]
-            return lambda below, above: take(name, below[positions], above[positions])
+            side, _, _ = name.partition(".")
+            positions = real[side]
+            return lambda layer_input, layer_output: take(name, layer_input[positions], layer_output[positions])
 
         for name, layer in self.linearized.items():
             layer.observer = observer(name)
@@ -153,7 +163,7 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
                 layer.observer = None
 
     def take_map(self, name: str, weight: Tensor, bias: Tensor, which: str = "pair") -> None:
-        """Set a layer's linear layer, W (width x width) and b (width); ``which``: of ``STATES``."""
+        """Set a layer's linear layer, W (width x width) and b (width); ``which``: one of ``STATES``."""
         layer = self.linearized[name]
         old = layer.linear.weight
         layer.which = which
@@ -163,20 +173,20 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
             layer.linear.bias.copy_(bias)
 
     def replace_only(self, name: str | None) -> None:
-        """Use the linear layer of one place and leave the others as they were trained; None replaces nothing."""
-        for other, layer in self.linearized.items():
-            layer.replaced = other == name
+        """Use the linear layer in one place only, and the trained layers elsewhere; None replaces nothing."""
+        for layer_name, layer in self.linearized.items():
+            layer.replaced = layer_name == name
 
     def train(self, mode: bool = True) -> "LinearizedTransformer":
-        """Leave the frozen model in evaluation mode: its dropout would be noise in what the linear layers learn."""
+        """Keep the frozen model in evaluation mode: its dropout would be noise for the linear layers."""
         super().train(False)
         self.training = mode
         return self
 
 
 def plain_options(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a checkpoint's model, as far as JSON can hold them."""
-    options = {name: value for name, value in checkpoints.options_in(state).items() if _is_plain(value)}
+    """Return those options of a checkpoint's model that JSON can represent."""
+    options = {name: value for name, value in checkpoints.options_in(state).items() if _is_json(value)}
     options.setdefault("_name", options.get("arch"))
     return options
 
@@ -184,14 +194,15 @@ def plain_options(state: Mapping[str, Any]) -> dict[str, Any]:
 def build_inner(options: Mapping[str, Any], task: FairseqTask) -> nn.Module:
     """Build a trained model's architecture from its options, without its parameters."""
     completed = {**options, "encoder_embed_path": None, "decoder_embed_path": None, "checkpoint_activations": False}
-    grouped = any(isinstance(value, Mapping) for value in completed.values())  # by side, as in a hydra file
+    # fairseq's Transformer groups its options by side in a hydra file.
+    grouped = any(isinstance(value, Mapping) for value in completed.values())
     cfg = OmegaConf.create(completed) if grouped else Namespace(**completed)
     model: nn.Module = build_model(cfg, task, from_checkpoint=True)
     return model
 
 
 def depths_of(model: nn.Module) -> dict[str, int]:
-    """Return side -> number of layers; raise UserError for models of a kind that is not known here."""
+    """Return side -> number of layers; raise UserError for models that cannot be linearized."""
     is_known = isinstance(model, StackModel | TransformerModelBase)
     if isinstance(model, StackModel):
         is_known = all(getattr(model, side).connection.sublayers == 1 for side in SIDES)
@@ -204,15 +215,18 @@ def depths_of(model: nn.Module) -> dict[str, int]:
 
 
 def layers_named(text: str, depths: Mapping[str, int], option_text: str, name: str) -> list[str]:
-    """Return the names in ``encoder.1,decoder.6`` in the model's order; raise UserError for one that it has not got."""
-    known = [f"{side}.{number}" for side in SIDES for number in range(1, depths[side] + 1)]
+    """Return the names in ``encoder.1,decoder.6`` in the model's order; raise UserError for a layer it has not."""
+    known: list[str] = []
+    for side in SIDES:
+        known += [f"{side}.{number}" for number in range(1, depths[side] + 1)]
     if text.strip() == "all":
         return known
-    given = [name.strip() for name in text.split(",") if name.strip()]
-    if not given or not set(given) <= set(known):
-        there = f"encoder.1 to encoder.{depths['encoder']} and decoder.1 to decoder.{depths['decoder']}"
-        raise UserError(f"{option_text}: give some of the layers of {name}, {there}")
-    return [layer for layer in known if layer in given]
+
+    names = {layer.strip() for layer in text.split(",") if layer.strip()}
+    if not names or not names <= set(known):
+        existing = f"encoder.1 to encoder.{depths['encoder']} and decoder.1 to decoder.{depths['decoder']}"
+        raise UserError(f"{option_text}: give some of the layers of {name}, {existing}")
+    return [layer for layer in known if layer in names]
 
 
 def passes_pairs(model: nn.Module) -> bool:
@@ -231,21 +245,21 @@ def width_of(model: nn.Module, side: str) -> int:
 
 
 def _read_trained(path: str | None, task: FairseqTask) -> tuple[nn.Module, dict[str, Any]]:
-    """Read the model with its parameters, and its options as far as JSON can hold them."""
+    """Read the model with its parameters, and those of its options that JSON can represent."""
     if not path:
         raise UserError("--arch linearized_transformer needs --probe-path, the checkpoint of the trained model")
     if not os.path.isfile(path):
         raise UserError(f"--probe-path {path}: there is no such file")
     state = checkpoints.load_checkpoint(path)
-    found = provenance.of_dictionaries(task)
-    provenance.require_same(f"--probe-path {path}", provenance.recorded_in(state), found, provenance.data_of(task))
+    data = provenance.of_dictionaries(task)
+    provenance.require_same(f"--probe-path {path}", provenance.recorded_in(state), data, provenance.data_of(task))
     options = plain_options(state)
     model = build_inner(options, task)
     model.load_state_dict(state["model"], strict=True)
     return model, options
 
 
-def _is_plain(value: Any) -> bool:
+def _is_json(value: Any) -> bool:
     try:
         json.dumps(value)
     except TypeError:
@@ -254,8 +268,11 @@ def _is_plain(value: Any) -> bool:
 
 
 def _record(cfg: Any, text: str) -> None:
-    """Put the options where checkpoints are written from; fairseq builds models from a copy of its configuration."""
+    """Record the model's options in the configuration that checkpoints are written from.
+
+    fairseq builds models from a copy of it, whose parent is the original.
+    """
     cfg.probe_model = text
-    whole = cfg._get_parent() if isinstance(cfg, DictConfig) else None
-    if whole is not None and "model" in whole:
-        whole.model.probe_model = text
+    parent = cfg._get_parent() if isinstance(cfg, DictConfig) else None
+    if parent is not None and "model" in parent:
+        parent.model.probe_model = text

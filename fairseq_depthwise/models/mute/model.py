@@ -41,6 +41,7 @@ class MuteTransformerConfig(ResidualConfig):
         "what relative positions act on: keys, or keys and values, which have one table here",
         one_of=("key-value", "key"),
     )
+    # The units, and their biased inputs (Section 3.2).
     encoder_units: int = option(4, "parallel units of each encoder layer", at_least=1, at_most=8)
     unit_inputs: str = option(
         "identity",
@@ -67,6 +68,7 @@ class MuteTransformerConfig(ResidualConfig):
         "what the units of a layer share: nothing, the attention, or the feed-forward net",
         one_of=("none", "attention", "ffn"),
     )
+    # Their learned order (Section 3.3).
     unit_sequential: bool = option(False, "accumulate the units' outputs in a learned order")
     permutation_penalty: Optional[float] = option(  # noqa: UP045  # see above the class
         None,

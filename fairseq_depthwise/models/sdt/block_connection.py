@@ -63,7 +63,7 @@ class BlockConnection(Connection):
             return BlockState(output, state.outputs)
         return BlockState(output, (*state.outputs, self.norms[block](output)))
 
-    def output_input(self, state: BlockState) -> Tensor:
+    def final_norm_input(self, state: BlockState) -> Tensor:
         return self._sum(state.outputs)
 
     def _sum(self, outputs: tuple[Tensor, ...]) -> Tensor:

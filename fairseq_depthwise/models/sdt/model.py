@@ -37,6 +37,7 @@ class SDTTransformerConfig(ResidualConfig):
 
     attention_dropout: float = probability(0.1, "dropout of attention weights")
     activation_dropout: float = probability(0.1, "dropout inside the feed-forward nets")
+    # Connections over depth: the paper's blocks, or those of another paper (docs/connections.md).
     encoder_block_size: int = option(
         6, "layers of each connected block p; 1 = dense connections, 0 = no connections", at_least=0, addable=True
     )
@@ -53,7 +54,9 @@ class SDTTransformerConfig(ResidualConfig):
         one_of=("none", "sinkhorn", "permutations", "identity"),
         bare="sinkhorn",
     )
+    # Relative positions on keys, as in the paper.
     max_relative_positions: int = distance(8)
+    # The regularizer of Section 6.3, an ablation.
     inter_similarity_weight: float = option(
         0.0,
         "weight of the penalty on representations that differ from their sentence's mean; needs --criterion "
@@ -95,6 +98,7 @@ class BlockStacks(ResidualStacks):
     def connect(self, side: str) -> Connection:
         config = self.config
         connection_class = self._connection_class(side)
+        # Where sub-layers are connected, they count as layers, and blocks have as many more of them.
         sublayers = 1
         if connection_class.has_sublayers and config.connection_unit == "sub-layer":
             layer_class = self.encoder_layer if side == "encoder" else self.decoder_layer

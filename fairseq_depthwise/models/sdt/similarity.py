@@ -22,6 +22,7 @@ def similarities_to_sentence(state: Tensor, padding: Tensor | None = None) -> Te
     """
     # In 16 bits a sum over many positions loses their differences.
     state = state.to(torch.promote_types(state.dtype, torch.float32))
+    # Padding must not count in the sentence's mean.
     if padding is not None:
         state = state.masked_fill(padding.transpose(0, 1)[:, :, None], 0)
     # The sum may replace the mean, as a cosine does not depend on lengths. At padding vector and cosine are 0.
@@ -30,8 +31,11 @@ def similarities_to_sentence(state: Tensor, padding: Tensor | None = None) -> Te
 
 def inter_similarity_of(state: Tensor, padding: Tensor | None = None) -> Tensor:
     """Compute one layer's Inter-Sim: the mean of :func:`similarities_to_sentence` over all real positions."""
-    similarity = similarities_to_sentence(state, padding)
-    return similarity.mean() if padding is None else similarity.sum() / padding.logical_not().sum()
+    similarity = similarities_to_sentence(state, padding)  # T x B
+    if padding is None:
+        return similarity.mean()
+    # Padding has similarity 0 and is not counted.
+    return similarity.sum() / padding.logical_not().sum()
 
 
 def inter_similarity(states: Sequence[Tensor], padding: Tensor | None = None) -> Tensor:

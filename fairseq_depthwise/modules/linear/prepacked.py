@@ -1,4 +1,4 @@
-"""Linear layers whose weights are laid out once for inference."""
+"""Linear layers whose weights are packed once for inference."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-#: Rows that the layout is chosen for: the hypotheses of some sentences, which is what a step of a beam search feeds.
+#: Number of rows that the layout is optimized for: the hypotheses of some sentences in a step of a beam search.
 _ROWS = 64
 
-#: Multiplications up to which a float32 product is no slower in the ordinary way: oneDNN's takes 10 us to begin.
+#: Up to this number of multiplications an ordinary float32 product is not slower: a call of oneDNN's costs 10 us.
 _LITTLE_WORK = 2**18
 
 
 def packable(*linears: nn.Module) -> bool:
-    """Return whether these are plain linear layers: noisy ones and ones with hooks have to be called."""
-    return all(
-        type(linear) in (nn.Linear, PrepackedLinear) and not linear._forward_pre_hooks and not linear._forward_hooks
-        for linear in linears
-    )
+    """Return whether these are plain linear layers: subclasses, such as noisy ones, and hooks must be called."""
+    for linear in linears:
+        has_hooks = linear._forward_pre_hooks or linear._forward_hooks
+        if type(linear) not in (nn.Linear, PrepackedLinear) or has_hooks:
+            return False
+    return True
 
 
 def prepack(owner: nn.Module, *names: str) -> None:
-    """Let these linear layers of a module compute from packed weights at inference; others stay as they are."""
+    """Let the named linear layers of a module compute from packed weights at inference, if they are packable."""
     for name in names:
         linear = getattr(owner, name)
         if type(linear) is nn.Linear and packable(linear):
@@ -33,15 +34,15 @@ def prepack(owner: nn.Module, *names: str) -> None:
 
 
 def join(*linears: nn.Linear) -> JoinedLinear | None:
-    """Return linear layers of one input as one product; None where one of them must be called itself."""
+    """Join linear layers of one input to one product; return None if one of them must be called itself."""
     return JoinedLinear(*linears) if packable(*linears) else None
 
 
 class PrepackedLinear(nn.Linear):
-    """A linear layer that stands for another, with the same parameters, and keeps a packed copy for inference.
+    """A linear layer that replaces another, with the same parameters, and has a packed copy of them for inference.
 
-    On a CPU the copy is in the blocks that oneDNN's products read, which makes products of few rows, such as a step of
-    a beam search consists of, faster.
+    On a CPU the copy has the blocked layout that oneDNN reads, which is faster for products of few rows, such as in a
+    step of a beam search.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -56,16 +57,17 @@ class PrepackedLinear(nn.Linear):
         """Compute ... x out from ``values``, ... x in."""
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return F.linear(values, self.weight, self.bias)
-        now = _identities(self)
-        if now != self._packed_from:
-            self._product, self._packed_from = _product(self.weight, self.bias), now
+        identities = _identities(self)
+        if identities != self._packed_from:
+            self._product = _product(self.weight, self.bias)
+            self._packed_from = identities
         return self._product(values)
 
 
 class JoinedLinear(nn.Module):
     """Linear layers of the same input, all with biases or all without, as one product, for inference.
 
-    The layers keep their own weights; when those change, or move, they are joined again.
+    The layers keep their weights; when these change or move, they are joined again.
     """
 
     weight: Tensor
@@ -80,19 +82,20 @@ class JoinedLinear(nn.Module):
         self._refresh()
 
     def _refresh(self) -> None:
-        """Join the weights, if they have changed since."""
-        now = _identities(*self.linears)
-        if now == self._joined_from:
+        """Join the weights, if they have changed since the last time."""
+        identities = _identities(*self.linears)
+        if identities == self._joined_from:
             return
         with torch.no_grad():
             weights: list[Tensor] = [linear.weight for linear in self.linears]
             self.weight = torch.cat(weights)
             biases: list[Tensor] = [linear.bias for linear in self.linears if linear.bias is not None]
             self.bias = torch.cat(biases) if biases else None
-        self._product, self._joined_from = _product(self.weight, self.bias), now
+        self._product = _product(self.weight, self.bias)
+        self._joined_from = identities
 
     def forward(self, values: Tensor) -> Tensor:
-        """Compute ... x (sum of the layers' out), one layer after the other, from ``values``, ... x in."""
+        """Compute the outputs of all layers, side by side, ... x (sum of out), from ``values``, ... x in."""
         if torch.compiler.is_compiling():
             return F.linear(values, self.weight, self.bias)
         if torch.is_grad_enabled():
@@ -102,21 +105,23 @@ class JoinedLinear(nn.Module):
 
 
 def _identities(*linears: nn.Linear) -> list[object]:
-    """Return what differs where a weight or bias was replaced, moved, cast or written to."""
-    return [
-        (tensor.data_ptr(), tensor.dtype, tensor.device, 0 if tensor.is_inference() else tensor._version)
-        for linear in linears
-        for tensor in linear._parameters.values()  # attributes take PyTorch longer, in every step of a search
-        if tensor is not None
-    ]
+    """Return values that change when a weight or bias is replaced, moved, cast or written to."""
+    identities: list[object] = []
+    for linear in linears:
+        # Access by attribute takes PyTorch longer, and this is called in every step of a search.
+        for tensor in linear._parameters.values():
+            if tensor is not None:
+                version = 0 if tensor.is_inference() else tensor._version
+                identities.append((tensor.data_ptr(), tensor.dtype, tensor.device, version))
+    return identities
 
 
 @torch.no_grad()
 def _product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
     """Return the product with ``weight`` (out x in) and ``bias`` (out), in oneDNN's blocked layout where it is faster.
 
-    The two operators are those that PyTorch's compiler uses for frozen weights; they are not documented, so a trial
-    decides, and without them an ordinary product does the work.
+    PyTorch's compiler uses the two operators for frozen weights. They are not documented, so they are tried once;
+    without them an ordinary product is used.
     """
     if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16):
         return lambda values: F.linear(values, weight, bias)
@@ -132,5 +137,6 @@ def _product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
         return lambda values: F.linear(values, weight, bias)
     if weight.dtype != torch.float32 or weight.numel() > _LITTLE_WORK:
         return product
-    most = _LITTLE_WORK // weight.size(0)
-    return lambda values: product(values) if values.numel() > most else F.linear(values, weight, bias)
+    # values.numel() times the layer's outputs is the number of multiplications.
+    little = _LITTLE_WORK // weight.size(0)
+    return lambda values: product(values) if values.numel() > little else F.linear(values, weight, bias)
