@@ -330,7 +330,7 @@ class Training:
         self.trainer.begin_epoch(1)
 
     def __call__(self, batch: Any, beam: int = 0) -> None:
-        self.trainer.train_step([batch], raise_oom=True)  # or else fairseq warns, and goes on with the next batch
+        self.trainer.train_step([batch], raise_oom=True)  # or else fairseq warns, and takes the next batch
 
 
 class Decoding:

@@ -1,4 +1,4 @@
-"""Translates with what `fairseq-depthwise export` wrote; needs onnxruntime and NumPy alone.
+"""Translates with a folder of `fairseq-depthwise export`; needs onnxruntime and NumPy alone.
 
 Lines of tokens in (tokenized, in subwords), lines of tokens out:
 
@@ -136,7 +136,7 @@ class ExportedTranslator:
                     finished.append((score / (length + 1) ** penalty, rows[row]))
             if len(finished) == beam:
                 break
-            # 4. The k best that go on.
+            # 4. The k best that are continued.
             going_on = [candidate for candidate in candidates if candidate[2] != end][:beam]
             going_on += [(-np.inf, 0, end)] * (beam - len(going_on))
             rows = [[*rows[row], token] for _, row, token in going_on]

@@ -40,7 +40,7 @@ def trained_seeds(work: Path, system: str) -> list[str]:
 
 
 def with_average(system: System) -> System:
-    """Return the system with as many averaged checkpoints as ``AVERAGE`` says."""
+    """Return the system, with the number of averaged checkpoints of ``AVERAGE`` if it is set."""
     average = whole_number(os.environ, "AVERAGE", system.training.average, lowest=0)
     return replace(system, training=replace(system.training, average=average))
 
