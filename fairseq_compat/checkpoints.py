@@ -1,7 +1,7 @@
 """Reading checkpoints without running what is in them, and saying plainly what is wrong with one.
 
-:mod:`fairseq_compat.plain_values` builds plain values and tensors, on every PyTorch; everything else is refused before
-it is built. The checksums of a file are compared with its bytes before it is loaded, which PyTorch does not do.
+:mod:`fairseq_compat.safe_unpickling` builds plain values and tensors, on every PyTorch; everything else is refused
+before it is built. The checksums of a file are compared with its bytes before it is loaded, which PyTorch does not do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import torch
 
-from fairseq_compat import belonging, plain_values
+from fairseq_compat import provenance, safe_unpickling
 from fairseq_compat.errors import UserError, named
 from fairseq_compat.files import atomic_write, require_file
 
@@ -42,8 +42,8 @@ def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> A
             return load(opened, mapped=mapped)
     name = getattr(file, "name", "the checkpoint")
     try:
-        return plain_values.read(file, mapped=mapped)
-    except plain_values.RefusedError as error:
+        return safe_unpickling.read(file, mapped=mapped)
+    except safe_unpickling.RefusedError as error:
         raise UserError(f"{name} is refused: {error}") from error
     except Exception as error:  # what reading a damaged file raises is anything from EOFError to AssertionError
         if "allocate" in str(error) or isinstance(error, MemoryError):
@@ -74,11 +74,11 @@ def require_checkpoint(state: Any, name: str) -> None:
     model, task = (Namespace(**options_in(state, part)) for part in ("model", "task"))
     widths = [vars(model).get(f"{side}_embed_dim", 512) for side in ("encoder", "decoder")]
     width = max((one for one in widths if isinstance(one, int)), default=512)
-    if width * max(belonging.limits_in(model).values(), default=0) > _MOST_IN_POSITIONS:
+    if width * max(provenance.limits_in(model).values(), default=0) > _MOST_IN_POSITIONS:
         raise UserError(f"{name} is refused: no memory holds as many positions as its options name")
-    if recorded := belonging.recorded_in(state):
-        found = {**belonging.of_model(model), **belonging.limits_in(task)}
-        belonging.require_same(name, recorded, found, "its own options")
+    if recorded := provenance.recorded_in(state):
+        found = {**provenance.of_model(model), **provenance.limits_in(task)}
+        provenance.require_same(name, recorded, found, "its own options")
 
 
 def require_one_value(model: torch.nn.Module, values: Mapping[str, torch.Tensor]) -> None:

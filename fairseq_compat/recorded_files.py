@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fairseq_compat.belonging import digest_of_file
+from fairseq_compat.provenance import digest_of_file
 
 #: Options of tasks of many languages that are files.
 FILES_OF_TASKS = ("lang_dict", "source_dict", "target_dict", "fixed_dictionary")

@@ -1,4 +1,4 @@
-"""Figures: where they may be written, and in which style. matplotlib is imported only to draw."""
+"""Figures: where they may be written, and their style. matplotlib is imported only to draw."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def save_figure(file: IO[bytes], form: str, size: tuple[float, float], draw: Cal
 
 
 def style_of(number: int) -> dict[str, Any]:
-    """Return color and marker of line ``number``, from 0; where colors are used again, their markers are others."""
+    """Return color and marker of line ``number``, from 0; where colors repeat, their markers differ."""
     turn, place = divmod(number, len(COLORS))
     return {"color": COLORS[place], "marker": MARKERS[(place + turn) % len(MARKERS)]}
 

@@ -1,7 +1,7 @@
 """``--tokenizer moses_normalized``: punctuation normalized as for the training text, then the tokenizer of Moses.
 
-fairseq's own ``moses`` leaves typographic quotes and dashes, which a model has never seen that was trained, as the
-papers' were, after Moses' normalize-punctuation. Words with hyphens stay whole and nothing is escaped.
+fairseq's own ``moses`` keeps typographic quotes and dashes. A model whose training text went through Moses'
+normalize-punctuation, as in the papers, has never seen these. Words with hyphens stay whole and nothing is escaped.
 """
 
 from dataclasses import dataclass, field

@@ -37,10 +37,10 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table; the first row is the header."""
-    header, *others = rows
+    header, *body = rows
     rule = ["---"] * len(header)
     lines = []
-    for row in (header, rule, *others):
+    for row in (header, rule, *body):
         escaped = [cell.replace("|", "\\|") for cell in row]
         lines.append(f"| {' | '.join(escaped)} |\n")
     return "".join(lines)
@@ -57,7 +57,7 @@ def spread(values: Sequence[float], digits: int) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value of a document of JSON as people read it; nothing for None and what is empty."""
+    """Return a value of a JSON document as people read it; "" for None and for empty values."""
     if value is None:
         return ""
     if isinstance(value, Mapping):

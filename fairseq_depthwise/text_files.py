@@ -19,24 +19,25 @@ from typing import IO, Any
 from fairseq_compat import UserError
 from fairseq_compat.text import decoded
 
-#: Bytes of a compressed file that are read at once, and of its text.
+#: Bytes of a compressed file that are read at a time, and of its text.
 _PART = 1 << 20
 
 
 def lines_of(path: str) -> Iterator[str]:
-    """Yield the lines of a file, as soon as each is there; ``-`` is stdin. A byte order mark is none of the text.
+    """Yield the lines of a file, as soon as each is there; ``-`` is stdin. A byte order mark is left out.
 
     Raises:
         UserError: the file is a folder, is compressed and damaged, or a line is not UTF-8.
     """
-    reader: Any = gzip.open if path.endswith(".gz") else open
+    opener: Any = gzip.open if path.endswith(".gz") else open
     try:
-        opened = nullcontext(sys.stdin.buffer) if path == "-" else reader(path, "rb")
+        opened = nullcontext(sys.stdin.buffer) if path == "-" else opener(path, "rb")
     except IsADirectoryError:
         raise UserError(f"{path} is a folder; give a text file") from None
     with opened as file:
+        lines = _xz_lines(file) if path.endswith(".xz") else file
         try:
-            for number, line in enumerate(_xz_lines(file) if path.endswith(".xz") else file, start=1):
+            for number, line in enumerate(lines, start=1):
                 yield decoded(line, number, path).removesuffix("\n").removesuffix("\r")
         except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
             raise UserError(f"{path} is damaged, incomplete or not compressed as its name says ({error})") from error
@@ -46,7 +47,8 @@ def _xz_lines(file: IO[bytes]) -> Iterator[bytes]:
     rest = b""
     for part in _xz_parts(file):
         *lines, rest = (rest + part).split(b"\n")
-        yield from (line + b"\n" for line in lines)
+        for line in lines:
+            yield line + b"\n"
     if rest:
         yield rest
 
@@ -54,7 +56,7 @@ def _xz_lines(file: IO[bytes]) -> Iterator[bytes]:
 def _xz_parts(file: IO[bytes]) -> Iterator[bytes]:
     """Yield the text of an .xz file, which may be several put together.
 
-    ``lzma.open`` takes what follows one of them for the end of the file, unless it begins as another.
+    ``lzma.open`` silently ignores what follows one of them, unless it begins as another.
 
     Raises:
         EOFError, lzma.LZMAError: it is cut short, or damaged.
@@ -67,29 +69,38 @@ def _xz_parts(file: IO[bytes]) -> Iterator[bytes]:
         while not stream.eof:
             yield stream.decompress(data, _PART)
             data = b""
-            if stream.needs_input and not (data := file.read(_PART)):
-                raise EOFError("it is cut short")
-        data = stream.unused_data.lstrip(b"\0")  # zeros may be between two
-        while not data and (data := file.read(_PART)):
-            data = data.lstrip(b"\0")
+            if stream.needs_input:
+                data = file.read(_PART)
+                if not data:
+                    raise EOFError("it is cut short")
+
+        # Another stream may follow, after zeros.
+        data = stream.unused_data.lstrip(b"\0")
+        while not data:
+            part = file.read(_PART)
+            if not part:
+                return
+            data = part.lstrip(b"\0")
 
 
 def compressed(path: str, data: bytes) -> bytes:
-    """Return data as it is in a file of this name; what is compressed in parts may be put into a file one by one."""
+    """Return data compressed for a file of this name; parts that are compressed one by one can be concatenated."""
     if path.endswith(".gz"):
-        return gzip.compress(data, compresslevel=6, mtime=0)
-    return lzma.compress(data) if path.endswith(".xz") else data
+        return gzip.compress(data, compresslevel=6, mtime=0)  # the same bytes whenever it is written
+    if path.endswith(".xz"):
+        return lzma.compress(data)
+    return data
 
 
 @dataclass(frozen=True)
 class Block:
-    """Lines of a file that are translated at once.
+    """Lines of a file that are translated together.
 
     Attributes:
         path: of the file; - for stdin.
-        file: its place among the files, from 0.
+        file: the file's place among the files, from 0.
         number: of the block in the file, from 0.
-        first: number of its first line, from 1.
+        first: number of the block's first line, from 1.
         lines: without their ends.
     """
 
@@ -109,10 +120,11 @@ class Block:
 
 
 def blocks_of(paths: Sequence[str], size: int) -> Iterator[Block]:
-    """Yield the lines of files, at most ``size`` of a file at a time; each block is read when it is asked for."""
+    """Yield the lines of files, at most ``size`` of a file at a time; a block is read only when it is needed."""
     for file, path in enumerate(paths):
         lines = lines_of(path)
         for number in itertools.count():
-            if not (some := tuple(itertools.islice(lines, size))):
+            block = tuple(itertools.islice(lines, size))
+            if not block:
                 break
-            yield Block(path, file, number, number * size + 1, some)
+            yield Block(path, file, number, number * size + 1, block)

@@ -14,7 +14,7 @@ import numpy
 import torch
 from omegaconf import OmegaConf
 
-from fairseq_compat import belonging
+from fairseq_compat import provenance
 from fairseq_compat.errors import UserError
 from fairseq_compat.generation_options import require_dropout, require_end, require_used
 from fairseq_compat.literals import dictionary
@@ -129,7 +129,7 @@ def load(cfg: Any, subset: str | None = None) -> Loaded:
     tokenizer, bpe = task.build_tokenizer(cfg.tokenizer), task.build_bpe(cfg.bpe)
     coders = [coder for coder in (tokenizer, bpe) if coder is not None]
     # What --post-process has joined has no pieces any more.
-    is_joined = cfg.common_eval.post_process == belonging.settings_in("bpe", cfg).get("bpe")
+    is_joined = cfg.common_eval.post_process == provenance.settings_in("bpe", cfg).get("bpe")
     decoders = [tokenizer] if is_joined else [bpe, tokenizer]
 
     def encode(text: str) -> str:
@@ -180,7 +180,7 @@ def _require_recorded(overrides: Iterable[str], cfg: Any) -> None:
     model = recorded["model"]
     architecture = getattr(model, "_name", None) or getattr(model, "arch", None)
     # Those that are newer than the checkpoint, too.
-    declared = getattr(belonging.options_class(architecture), "__dataclass_fields__", {})
+    declared = getattr(provenance.options_class(architecture), "__dataclass_fields__", {})
     for name in overrides:
         if name not in declared and not _has(recorded, name):
             raise UserError(f"--model-overrides {name!r} is no option that {path} records; check the name")

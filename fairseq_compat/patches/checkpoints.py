@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import torch
 
-from fairseq_compat import belonging, checkpoints, files, versions
+from fairseq_compat import checkpoints, files, provenance, versions
 from fairseq_compat.errors import UserError
 from fairseq_compat.patches.resuming import require_same_training
 from fairseq_compat.patching import Overlay, as_configuration, patch, replaces
@@ -140,8 +140,8 @@ def built_models(module: Any) -> None:
     def load_checkpoint_to_cpu(original: Any, path: str, arg_overrides: Any = None, *args: Any, **given: Any) -> Any:
         state = original(path, arg_overrides, *args, **given)
         if arg_overrides:
-            found = belonging.of_model(state["cfg"].model)
-            belonging.require_same(path, belonging.recorded_in(state), found, "--model-overrides")
+            found = provenance.of_model(state["cfg"].model)
+            provenance.require_same(path, provenance.recorded_in(state), found, "--model-overrides")
         return state
 
     @replaces(module, "load_model_ensemble_and_task")
@@ -160,15 +160,15 @@ def built_models(module: Any) -> None:
             arch = getattr(held["cfg"].model, "_name", None) or getattr(held["cfg"].model, "arch", None)
             if arch not in ARCH_MODEL_REGISTRY and arch not in MODEL_REGISTRY:
                 raise UserError(f"{path} was trained with --arch {arch}; give the plugin that has it with --user-dir")
-            recorded = {**belonging.languages_in(held["cfg"].task), **belonging.recorded_in(held)}
+            recorded = {**provenance.languages_in(held["cfg"].task), **provenance.recorded_in(held)}
             if task is None:
                 _find_files_of_task(held["cfg"].task, path, arg_overrides or {})
             else:  # before tensors of other sizes are a longer sentence
-                belonging.require_same(path, recorded, belonging.of_task(task), belonging.data_of(task))
+                provenance.require_same(path, recorded, provenance.of_task(task), provenance.data_of(task))
             checkpoints.forget_initial_values(held["cfg"].model)
             with checkpoints.built_within(held["model"], path):
                 built, cfg, task = original([filename], arg_overrides, task, strict, suffix, 1, held)
-            belonging.require_same(path, recorded, belonging.of_task(task), belonging.data_of(task))
+            provenance.require_same(path, recorded, provenance.of_task(task), provenance.data_of(task))
             checkpoints.require_same_kinds_of_numbers(built[0], held["model"], path)
             checkpoints.require_finite(built[0].named_parameters(), path)
             models += built
@@ -202,7 +202,7 @@ def nothing_fetched(original: Any, model_name_or_path: str, *args: Any, **given:
     Those are refused unless the caller asked for them.
     """
     loaded = original(model_name_or_path, *args, **given)
-    settings = belonging.settings_in("bpe", loaded["args"])
+    settings = provenance.settings_in("bpe", loaded["args"])
     name = settings.get("bpe")
     fetches = name in ("gpt2", "bert", "hf_byte_bpe", "byte_bpe")
     if "bpe" not in given if fetches else any("://" in str(value) for value in settings.values()):
@@ -223,14 +223,14 @@ def files_beside_pretrained(
     cfg = loaded["args"]
     files = [os.path.join(model_name_or_path, name) for name in checkpoint_file.split(os.pathsep)]
     for path in filter(os.path.isfile, files):
-        record = belonging.recorded_in(checkpoints.load_checkpoint(path, mapped=True))
-        for option, value in belonging.settings_in("bpe", cfg).items():
+        record = provenance.recorded_in(checkpoints.load_checkpoint(path, mapped=True))
+        for option, value in provenance.settings_in("bpe", cfg).items():
             if isinstance(value, str) and option not in ("bpe", "bpe_separator", *given):
                 file = recorded_file(value, path, [model_name_or_path], record.get(option))
                 if file is not None:
                     setattr(cfg.bpe, option, file)
-        text = belonging.of_text(belonging.settings_in("tokenizer", cfg), belonging.settings_in("bpe", cfg))
-        belonging.require_same(path, record, text, "these arguments")
+        text = provenance.of_text(provenance.settings_in("tokenizer", cfg), provenance.settings_in("bpe", cfg))
+        provenance.require_same(path, record, text, "these arguments")
     return loaded
 
 
@@ -273,11 +273,11 @@ def _restore(optimizer: Any, saved: list[Any]) -> None:
 
 
 @patch("fairseq.trainer")
-def recorded_belonging(module: Any) -> None:
+def recorded_provenance(module: Any) -> None:
     """A checkpoint is resumed with a dictionary in another order, or the languages the other way round, without a word.
 
     No tensor shows that, nor another number of attention heads. Here every training leaves a record of what its
-    checkpoints belong to (:mod:`fairseq_compat.belonging`), which is compared when a training goes on, and of the
+    checkpoints belong to (:mod:`fairseq_compat.provenance`), which is compared when a training goes on, and of the
     versions that wrote them.
     """
 
@@ -286,15 +286,15 @@ def recorded_belonging(module: Any) -> None:
         original: Any, self: Any, filename: str, reset_optimizer: bool = False, reset_lr_scheduler: bool = False,
         *args: Any, **given: Any,
     ) -> Any:  # fmt: skip
-        self.belongs_to = belonging.of_training(self.task, self.cfg)
+        self.belongs_to = provenance.of_training(self.task, self.cfg)
         if self.is_data_parallel_master and os.path.isfile(filename):
             state = checkpoints.load_checkpoint(filename, mapped=True)
             is_new = reset_optimizer or self.cfg.checkpoint.reset_dataloader
             if not is_new:
-                belonging.require_same_architecture(filename, checkpoints.options_in(state), self.cfg.model)
+                provenance.require_same_architecture(filename, checkpoints.options_in(state), self.cfg.model)
             _require_same_kinds(state, filename, self.get_model())
-            recorded = belonging.recorded_in(state)
-            self.belongs_to = belonging.require_resumable(filename, recorded, self.task, self.cfg, is_new=is_new)
+            recorded = provenance.recorded_in(state)
+            self.belongs_to = provenance.require_resumable(filename, recorded, self.task, self.cfg, is_new=is_new)
             if not reset_optimizer:
                 require_same_training(state, filename, self, reset_lr_scheduler=reset_lr_scheduler)
         try:
@@ -307,8 +307,8 @@ def recorded_belonging(module: Any) -> None:
     @replaces(module.Trainer, "state_dict")
     def state_dict(original: Any, self: Any) -> dict[str, Any]:
         state: dict[str, Any] = original(self)
-        record = getattr(self, "belongs_to", None) or belonging.of_training(self.task, self.cfg)
-        state["extra_state"] |= {belonging.ENTRY: dict(record), "versions": versions.recorded_versions()}
+        record = getattr(self, "belongs_to", None) or provenance.of_training(self.task, self.cfg)
+        state["extra_state"] |= {provenance.ENTRY: dict(record), "versions": versions.recorded_versions()}
         return state
 
 
@@ -349,8 +349,8 @@ def compared_text(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
     from fairseq.utils import split_paths
 
     cfg = as_configuration(cfg)
-    found = belonging.of_text(belonging.settings_in("tokenizer", cfg), belonging.settings_in("bpe", cfg))
+    found = provenance.of_text(provenance.settings_in("tokenizer", cfg), provenance.settings_in("bpe", cfg))
     for path in filter(os.path.isfile, split_paths(cfg.common_eval.path or "")):
-        recorded = belonging.recorded_in(checkpoints.load_checkpoint(path, mapped=True))
-        belonging.require_same(path, recorded, found, "this command")
+        recorded = provenance.recorded_in(checkpoints.load_checkpoint(path, mapped=True))
+        provenance.require_same(path, recorded, found, "this command")
     return original(cfg, *args, **kwargs)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fairseq_compat import belonging, checkpoints
+from fairseq_compat import checkpoints, provenance
 from fairseq_compat.errors import UserError
 from fairseq_compat.literals import dictionary
 from fairseq_compat.patches.saving import SCORE_OF_EPOCH
@@ -214,7 +214,7 @@ def _choices(state: Any, trainer: Any) -> list[tuple[str, str, str]]:
     choices = []
 
     def compare(part: str, reset: str, is_same: Callable[[str, str], bool]) -> None:
-        trained, asked = (belonging.settings_in(part, given).get(part) for given in (options, trainer.cfg))
+        trained, asked = (provenance.settings_in(part, given).get(part) for given in (options, trainer.cfg))
         if trained is not None and asked is not None and not is_same(trained, asked):
             option = f"--{part.replace('_', '-')}"
             choices.append((f"{option} {trained}", f"{option} {asked}", reset))
@@ -231,7 +231,7 @@ def _choices(state: Any, trainer: Any) -> list[tuple[str, str, str]]:
     compare("criterion", "--reset-optimizer", lambda trained, asked: last.get("criterion_name", criterion) == criterion)
     compare("optimizer", "--reset-optimizer", same_optimizer)
     compare("lr_scheduler", "--reset-lr-scheduler", same_scheduler)
-    if belonging.settings_in("lr_scheduler", trainer.cfg).get("lr_scheduler") == "reduce_lr_on_plateau":
+    if provenance.settings_in("lr_scheduler", trainer.cfg).get("lr_scheduler") == "reduce_lr_on_plateau":
         # Its rate goes on with what the optimizer has; --lr is where it began.
         begun = checkpoints.options_in(state, "optimization").get("lr")
         if begun is not None:

@@ -1,1 +1,1 @@
-"""What trained models have learned. Here are the modules of the subcommands that measure it: measure, table, figure."""
+"""Measures of what trained models have learned: a module for each subcommand, with measure, table and figure."""

@@ -1,4 +1,7 @@
-"""What the analyses share: options, batches that run through a model, sums, reports, and the style of their figures."""
+"""Shared by all analyses: options, batches that run through a model, sums, reports, and the style of figures.
+
+``similarity.py`` is the shortest example of an analysis: rows, what measures them, a table and a figure.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +32,37 @@ if TYPE_CHECKING:
 #: Approximate maximum number of markers on a line.
 _MARKERS_SHOWN = 12
 
+#: Side -> the tokens that it reads, in fairseq's batches.
+_TOKENS = {"encoder": "src_tokens", "decoder": "prev_output_tokens"}
+
+
+# --- options ---------------------------------------------------------------------------------------------------------
+
 
 def add_data_options(parser: argparse.ArgumentParser, *, subset: str, about: str) -> None:
-    """Add the options of an analysis that say which sentences it reads, and in which batches."""
+    """Add the options for the sentences that an analysis reads, and for its batches."""
     parser.add_argument("--data", required=True, metavar="BIN", help="the folder that fairseq-preprocess made")
     parser.add_argument("--subset", default=subset, metavar="NAME", help=f"{about} (default: {subset})")
     parser.add_argument(
-        "--max-tokens", type=positive_int, default=4096, metavar="N",
+        "--max-tokens",
+        type=positive_int,
+        default=4096,
+        metavar="N",
         help="tokens in a batch; the result does not depend on it (default: 4096)",
-    )  # fmt: skip
+    )
 
 
 def add_checkpoint_options(
     parser: argparse.ArgumentParser, *, models: str, drawn: str, side: str | None = None
 ) -> None:
-    """Add the options of an analysis that measures one checkpoint after the other; without ``side`` encoders alone."""
+    """Add the options of an analysis that measures one checkpoint after the other.
+
+    Args:
+        parser: of the subcommand.
+        models: which checkpoints it takes, for the help.
+        drawn: what its figure shows, for the help.
+        side: default of ``--side``; None for an analysis of encoders alone.
+    """
     parser.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help=f"checkpoints of {models}")
     add_data_options(parser, subset="valid", about="part of the data")
     parser.add_argument(
@@ -59,22 +78,30 @@ def add_checkpoint_options(
     parser.set_defaults(side="encoder")
     if side is not None:
         parser.add_argument(
-            "--side", choices=(*SIDES, "both"), default=side,
+            "--side",
+            choices=(*SIDES, "both"),
+            default=side,
             help=f"which stack; the decoder reads the reference (default: {side})",
-        )  # fmt: skip
+        )
 
 
 def sides_of(options: argparse.Namespace) -> tuple[str, ...]:
-    """Return the stacks that were chosen."""
+    """Return the stacks that ``--side`` names."""
     return SIDES if options.side == "both" else (options.side,)
+
+
+# --- batches ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class StackBatch:
-    """A batch that is ready to run: as fairseq makes it, and where its padding is.
+    """A batch that is ready to run.
 
-    ``padding`` has a mask for each side that runs, B x S or B x T, True at padding. The decoder reads the reference, as
-    in training and validation; ``target``, B x T, is what it is to give.
+    Attributes:
+        model: the model that runs it.
+        net_input: its arguments; the decoder reads the reference, as in training and validation.
+        padding: a mask for each side that runs, B x S or B x T, True at padding.
+        target: the tokens that the decoder is to predict, B x T.
     """
 
     model: Any
@@ -85,6 +112,7 @@ class StackBatch:
     @torch.no_grad()
     def run(self) -> dict[str, list[Tensor]]:
         """Return the embedding (after positions) and the output of each layer, L + 1 times T x B x C, of each side."""
+        # fairseq's own Transformer takes the same arguments and has the same names in what it returns.
         encoded = self.model.encoder(
             self.net_input["src_tokens"], src_lengths=self.net_input.get("src_lengths"), return_all_hiddens=True
         )
@@ -98,7 +126,7 @@ class StackBatch:
     def loss(self) -> tuple[float, int]:
         """Return the loss of the reference in bits, summed over its tokens, and their number."""
         assert self.target is not None
-        logits, _ = self.model(**self.net_input)
+        logits, _ = self.model(**self.net_input)  # B x T x V
         real = self.target.ne(self.model.decoder.dictionary.pad())
         loss = F.cross_entropy(logits[real].double(), self.target[real], reduction="sum")
         return float(loss) / math.log(2), int(real.sum())
@@ -108,14 +136,14 @@ def stack_batches(
     loaded: LoadedModel, batches: Iterable[dict[str, Any]], sides: Iterable[str] = SIDES
 ) -> Iterator[StackBatch]:
     """Yield the batches of :meth:`LoadedModel.batches`, ready to run, of ours or fairseq's ``transformer``."""
-    read = {
-        "encoder": ("src_tokens", loaded.task.source_dictionary.pad()),
-        "decoder": ("prev_output_tokens", loaded.task.target_dictionary.pad()),
-    }
+    dictionaries = {"encoder": loaded.task.source_dictionary, "decoder": loaded.task.target_dictionary}
     for batch in batches:
-        inputs = batch["net_input"]
-        padding = {side: inputs[read[side][0]].eq(read[side][1]) for side in sides}
-        yield StackBatch(loaded.model, inputs, padding, batch["target"])
+        net_input = batch["net_input"]
+        padding = {side: net_input[_TOKENS[side]].eq(dictionaries[side].pad()) for side in sides}
+        yield StackBatch(loaded.model, net_input, padding, batch["target"])
+
+
+# --- sums ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -129,8 +157,8 @@ class MeanDeviation:
 class RunningMoments:
     """Sums of values that come in parts, in float64.
 
-    Squared differences from the mean are combined as by Chan, Golub and LeVeque ("Updating Formulae and a Pairwise
-    Algorithm for Computing Sample Variances", 1979), which is exact for small deviations from a large mean.
+    Squared differences from the mean are combined by the formulas of Chan, Golub and LeVeque ("Updating Formulae and a
+    Pairwise Algorithm for Computing Sample Variances", 1979), which are exact for small deviations from a large mean.
     """
 
     def __init__(self) -> None:
@@ -140,15 +168,17 @@ class RunningMoments:
 
     def add(self, values: Tensor) -> None:
         """Add values of any shape."""
-        if not values.numel():
+        added = values.numel()
+        if not added:
             return
         values = values.double()
         mean = float(values.mean())
-        count = self.count + values.numel()
         distance = mean - self.mean
+        count = self.count + added
+        # The squares around both means, and the squared distance of the means.
         self._squares += float((values - mean).square().sum())
-        self._squares += distance**2 * self.count * values.numel() / count
-        self.mean += distance * values.numel() / count
+        self._squares += distance**2 * self.count * added / count
+        self.mean += distance * added / count
         self.count = count
 
     def value(self) -> MeanDeviation:
@@ -156,11 +186,29 @@ class RunningMoments:
         return MeanDeviation(self.mean, math.sqrt(self._squares / self.count))
 
 
+# --- reports ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """The measurements of a layer or a part of it; each analysis adds its fields."""
+
+    layer: Any
+
+    def document(self) -> dict[str, Any]:
+        """Return one object of JSON."""
+        return asdict(self)
+
+
 @dataclass(frozen=True)
 class StackReport:
-    """What was measured of a checkpoint: for each side dataclasses with the field ``layer``, lowest first.
+    """The measurements of a checkpoint.
 
-    ``tokens`` of each side were read, ends of sentences included.
+    Attributes:
+        checkpoint, architecture: the file, and the ``--arch`` of its training.
+        subset, sentences: the part of the data, and how many sentences of it were read.
+        tokens: number for each side, ends of sentences included.
+        rows: for each side a :class:`LayerRow` for each layer, lowest first.
     """
 
     checkpoint: str
@@ -172,15 +220,21 @@ class StackReport:
 
     def document(self) -> dict[str, Any]:
         """Return one object of JSON, with a list of rows for each side, called layers."""
-        found = {name: getattr(self, name) for name in ("checkpoint", "architecture", "subset", "sentences")}
-        sides = {side: [asdict(row) for row in rows] for side, rows in self.rows.items()}
-        return found | {side: {"tokens": self.tokens[side], "layers": rows} for side, rows in sides.items()}
+        document: dict[str, Any] = {
+            "checkpoint": self.checkpoint,
+            "architecture": self.architecture,
+            "subset": self.subset,
+            "sentences": self.sentences,
+        }
+        for side, rows in self.rows.items():
+            document[side] = {"tokens": self.tokens[side], "layers": [row.document() for row in rows]}
+        return document
 
-    def table(self, legend: str, of_side: Callable[[Sequence[Any]], list[list[str]]]) -> str:
-        """Return a heading, and the table of the rows of each side."""
+    def table(self, legend: str, lines_of: Callable[[Sequence[Any]], list[list[str]]]) -> str:
+        """Return a heading, and a table for each side; ``lines_of`` makes lines of cells of its rows."""
         text = f"{self.checkpoint}: {self.architecture}\n{self.subset}: {self.sentences:,} sentences\n{legend}"
         for side, rows in self.rows.items():
-            text += f"{side}: {self.tokens[side]:,} tokens\n{aligned(of_side(rows))}"
+            text += f"{side}: {self.tokens[side]:,} tokens\n{aligned(lines_of(rows))}"
         return text
 
 
@@ -192,17 +246,19 @@ def report_on(
     """Measure the rows of each side on the part of the data that options name, with a progress bar."""
     sides = sides_of(options)
     batches = loaded.batches(options.subset, max_sentences=options.max_sentences, max_tokens=options.max_tokens)
-    sentences, tokens = 0, dict.fromkeys(sides, 0)
+    sentences = 0
+    tokens = dict.fromkeys(sides, 0)
 
-    def counted() -> Iterator[StackBatch]:
+    def count_batches() -> Iterator[StackBatch]:
         nonlocal sentences
-        for batch in stack_batches(loaded, tqdm(batches, unit=" batches", leave=False, disable=None), sides):
+        progress = tqdm(batches, unit=" batches", leave=False, disable=None)
+        for batch in stack_batches(loaded, progress, sides):
             yield batch
             sentences += len(batch.net_input["src_tokens"])
             for side, padding in batch.padding.items():
                 tokens[side] += int(padding.logical_not().sum())
 
-    rows = measure(counted())
+    rows = measure(count_batches())
     return StackReport(loaded.path, loaded.architecture, options.subset, sentences, tokens, rows)
 
 
@@ -215,20 +271,21 @@ def report_checkpoints(
 ) -> None:
     """Measure one checkpoint after the other, so that one model is in memory; print and draw the reports.
 
-    ``drawings``: option that names a figure -> what draws the reports, with a title each, into it. With ``family`` the
-    checkpoints must be of it.
+    Args:
+        options: of the subcommand.
+        measure: makes the report of a model.
+        as_text: makes text of a report.
+        drawings: option that names a figure -> what draws the reports, with a title each, into it.
+        family: which the checkpoints must belong to.
     """
-    paths = {}
-    for name in drawings:
-        if (path := getattr(options, name)) is not None:
-            option = f"--{name.replace('_', '-')}"
-            paths[name] = figures.figure_path(option, path, force=options.force, inputs=options.checkpoints)
-            require_extra("analysis", "matplotlib")
+    paths = _figure_paths(options, drawings)
     reports = []
+    # fairseq logs all options of each checkpoint.
     with fairseq_warnings_only():
         for checkpoint in options.checkpoints:
             print(f"reading {checkpoint}", file=sys.stderr)
-            reports.append(measure(load_model(checkpoint, options.data, family=family), options))
+            loaded = load_model(checkpoint, options.data, family=family)
+            reports.append(measure(loaded, options))
     if options.json:
         documents = [report.document() for report in reports]
         print(json.dumps({"data": options.data, "checkpoints": documents}, indent=2))
@@ -239,10 +296,29 @@ def report_checkpoints(
         print(f"{path} written", file=sys.stderr)
 
 
+def _figure_paths(options: argparse.Namespace, names: Iterable[str]) -> dict[str, str]:
+    """Return the figures that options ask for, by option; they are checked before anything is computed."""
+    paths = {}
+    for name in names:
+        path = getattr(options, name)
+        if path is None:
+            continue
+        option = f"--{name.replace('_', '-')}"
+        paths[name] = figures.figure_path(option, path, force=options.force, inputs=options.checkpoints)
+        require_extra("analysis", "matplotlib")
+    return paths
+
+
+# --- figures ---------------------------------------------------------------------------------------------------------
+
+
 def draw_line(axes: Axes, points: Sequence[tuple[float, float]], number: int) -> Line2D:
-    """Draw line ``number``, from 0, of a panel."""
-    every = -(-len(points) // _MARKERS_SHOWN)
-    (line,) = axes.plot(*zip(*points, strict=True), **figures.style_of(number), markersize=4.5, markevery=every)
+    """Draw line ``number``, from 0, of a panel; a point is x and y."""
+    xs = [x for x, _ in points]
+    ys = [y for _, y in points]
+    # With a marker at every layer, the line of a deep model would be hidden.
+    every = math.ceil(len(points) / _MARKERS_SHOWN)
+    (line,) = axes.plot(xs, ys, **figures.style_of(number), markersize=4.5, markevery=every)
     return line
 
 
@@ -260,4 +336,4 @@ def draw_legend(figure: Any, lines: Sequence[Line2D], names: Sequence[str], colu
     """Draw a legend below all panels."""
     legend = figure.legend(lines, names, loc="outside lower center", ncols=columns, frameon=False)
     for text in legend.get_texts():
-        text.set_parse_math(False)
+        text.set_parse_math(False)  # a file's name may have a $

@@ -6,7 +6,7 @@ defines ``exp(-cos(o_i, o_j))`` for two vectors; it is averaged over units and t
     DIV = exp( - 1/N sum_n 1/|P| sum_{(i,j) in P} cos(o_i^n, o_j^n) )
 
 with N the tokens without padding, and P the pairs of units with i != j. DIV is 0.368 for equal units, 1 for orthogonal
-ones, and up to 2.718 for opposite ones.
+units, and up to 2.718 for opposite units.
 
 The authors' program (``include_self``) differs in two points. Its P are all I^2 pairs, including those of a unit with
 itself: with c the mean cosine of different units that is ``exp(-(1 + (I - 1) c) / I)``, which is lower wherever c < 1.
@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 from fairseq_depthwise.analysis.analysis import RunningMoments, StackBatch
 
-#: What the diversity is of: attention weights ("Att Pos."), self-attention outputs ("Att Sub."), and feed-forward
-#: outputs ("FFN Sub.").
+#: Outputs whose diversity is measured: attention weights ("Att Pos."), self-attention outputs ("Att Sub."), and
+#: feed-forward outputs ("FFN Sub.").
 OUTPUTS = ("attention_positions", "attention_outputs", "feed_forward_outputs")
 
 
@@ -37,21 +37,24 @@ def mean_cosines(outputs: Tensor, *, include_self: bool = False) -> Tensor:
     A vector of length 0 has the cosine 0 with all others.
     """
     units = len(outputs)
-    directions = torch.nn.functional.normalize(outputs.double(), dim=-1)
+    directions = torch.nn.functional.normalize(outputs.double(), dim=-1)  # U x N x C
     # Over all pairs, the cosines sum up to the squared length of the directions' sum.
-    of_pairs = directions.sum(dim=0).square().sum(dim=-1)
+    sums = directions.sum(dim=0).square().sum(dim=-1)  # N
     if include_self:
-        return of_pairs / units**2
-    return (of_pairs - directions.square().sum(dim=(0, -1))) / (units * (units - 1))
+        return sums / units**2
+    with_themselves = directions.square().sum(dim=(0, -1))
+    return (sums - with_themselves) / (units * (units - 1))
 
 
 @contextmanager
 def recorded(layers: Iterable[Any], observe: Callable[[int, Tensor, Tensor, Tensor, Tensor], None]) -> Iterator[None]:
-    """Call ``observe`` for each multi-unit layer that runs; U, units, is 1 where they share the module.
+    """Call ``observe`` for each multi-unit layer that runs.
 
-    It is given the layer's number, from 0; attention weights, U x B x T x T, from each position (first T) to all, mean
-    over a unit's heads; U x T x B x d each SelfAttn_i of Equation 8, FFN_i of Equation 9 without the residual, and s_i.
+    Its arguments are the layer's number, from 0; the attention weights from each position (first T) to all, mean over a
+    unit's heads (U x B x T x T); SelfAttn_i of Equation 8, FFN_i of Equation 9 without the residual, and s_i (U x T x B
+    x d each). U, the number of units, is 1 where they share the module.
     """
+    # What the layer that is running has attended to: outputs and weights.
     attended: list[tuple[Tensor, Tensor]] = []
 
     def ask_for_weights(module: nn.Module, inputs: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -60,44 +63,50 @@ def recorded(layers: Iterable[Any], observe: Callable[[int, Tensor, Tensor, Tens
     def save_attention(module: nn.Module, inputs: Any, outputs: tuple[Tensor, Tensor]) -> None:
         attended.append(outputs)
 
-    def pass_on(number: int, module: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> None:
+    def report(number: int, module: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> None:
         attention_outputs, weights = attended.pop()
-        # The input of the feed-forward net is s_i, before its norm.
-        observe(number, weights.mean(dim=1), attention_outputs, outputs, inputs[0])
+        residual = inputs[0]  # The input of the feed-forward net is s_i, before its norm.
+        observe(number, weights.mean(dim=1), attention_outputs, outputs, residual)
 
     with ExitStack() as hooks:
         for number, layer in enumerate(layers):
-            for hook in (
-                layer.self_attention.register_forward_pre_hook(ask_for_weights, with_kwargs=True),
-                layer.self_attention.register_forward_hook(save_attention),
-                layer.feed_forward.register_forward_hook(partial(pass_on, number)),
-            ):
-                hooks.callback(hook.remove)
+            attention, feed_forward = layer.self_attention, layer.feed_forward
+            hooks.callback(attention.register_forward_pre_hook(ask_for_weights, with_kwargs=True).remove)
+            hooks.callback(attention.register_forward_hook(save_attention).remove)
+            hooks.callback(feed_forward.register_forward_hook(partial(report, number)).remove)
         yield
 
 
 def measure_diversity(
     layers: Sequence[nn.Module], batches: Iterable[StackBatch], *, include_self: bool = False
 ) -> list[list[float | None]]:
-    """Run batches and return the diversities of :data:`OUTPUTS` of each layer, whatever the size of the batches.
+    """Run batches and return the diversities of :data:`OUTPUTS` of each layer; batch sizes make no difference.
 
     None stands for an output that the units share, which has no diversity.
     """
-    cosines = [[RunningMoments() for _ in OUTPUTS] for _ in layers]
+    cosines: list[list[RunningMoments]] = []
+    for _ in layers:
+        cosines.append([RunningMoments() for _ in OUTPUTS])
     real = torch.empty(0)  # B x T
 
     def observe(number: int, weights: Tensor, attended: Tensor, fed: Tensor, residual: Tensor) -> None:
-        fed = residual + fed if include_self else fed
-        vectors = (weights[:, real], attended[:, real.t()], fed[:, real.t()])
-        for moments, of_output in zip(cosines[number], vectors, strict=True):
-            if len(of_output) > 1:
-                moments.add(mean_cosines(of_output, include_self=include_self))
+        if include_self:  # as in the authors' program
+            fed = residual + fed
+        vectors = (weights[:, real], attended[:, real.t()], fed[:, real.t()])  # U x N x T or d each
+        for moments, outputs in zip(cosines[number], vectors, strict=True):
+            # Units that share a module have one output, and no diversity.
+            if len(outputs) > 1:
+                moments.add(mean_cosines(outputs, include_self=include_self))
 
     with recorded(layers, observe):
         for batch in batches:
             real = batch.padding["encoder"].logical_not()
             batch.run()
-    return [[math.exp(-one.mean) if one.count else None for one in of_layer] for of_layer in cosines]
+    return [list(map(_diversity, cosines_of_layer)) for cosines_of_layer in cosines]
+
+
+def _diversity(cosines: RunningMoments) -> float | None:
+    return math.exp(-cosines.mean) if cosines.count else None
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""What layers take from below: gates and state norms of a depth-wise LSTM, or the weights of other connections.
+"""Gates and state norms of a depth-wise LSTM, or the weights of other connections over depth.
 
 Source of gates and states: "Rewiring the Transformer with Depth-Wise LSTMs", Equations 2-4, 7 and 8. Statistics are
 over real positions, ends of sentences included, and are summed over batches in float64.
@@ -11,18 +11,18 @@ example:
 from __future__ import annotations
 
 import argparse
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from fairseq_compat import UserError
 from fairseq_depthwise.analysis import connection_weights
 from fairseq_depthwise.analysis.analysis import (
+    LayerRow,
     MeanDeviation,
     RunningMoments,
     StackBatch,
@@ -37,8 +37,7 @@ from fairseq_depthwise.analysis.analysis import (
 )
 from fairseq_depthwise.analysis.loaded_model import LoadedModel
 from fairseq_depthwise.figures import write_figure
-from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState, GateValues
-from fairseq_depthwise.models.depthwise_lstm.layers import DepthwiseEncoderLayer
+from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,9 +47,40 @@ if TYPE_CHECKING:
 #: Below the first a gate is nearly shut, above the second nearly open.
 SHUT, OPEN = 0.1, 0.9
 
-#: Field of a row -> name of its line.
-_GATES = {"input_gate": "input gate", "forget_gate": "forget gate", "output_gate": "output gate"}
+#: Norm of a state -> its title.
 _NORMS = {"cell_norm": "cell state", "output_norm": "output"}
+
+
+# --- cells -----------------------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class GatedCell(Protocol):
+    """What a cell must have so that its gates are measured here and in ``POST /explain``."""
+
+    #: Names of its gates, such as "forget_gate".
+    gate_names: tuple[str, ...]
+
+    def gate_values(self, attended: Tensor, state: DepthwiseState) -> tuple[Tensor, ...]:
+        """Return the gates (T x B x d each) that the cell's ``forward`` computes from the same arguments."""
+
+
+def gated_cells(stack: Any) -> list[tuple[int, str | None, Any]]:
+    """Return the gated cells of a stack in the order in which they run: number of the layer, place in it, cell.
+
+    The places are those of :class:`CellStatistics`.
+    """
+    cells: list[tuple[int, str | None, Any]] = []
+    for number, layer in enumerate(stack.layers, start=1):
+        middle, last = getattr(layer, "middle_cell", None), getattr(layer, "cell", None)
+        if isinstance(middle, GatedCell):
+            cells += [(number, "a", middle), (number, "b", last)]
+        elif isinstance(last, GatedCell):
+            cells.append((number, None, last))
+    return cells
+
+
+# --- measures --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -62,172 +92,192 @@ class GateDistribution(MeanDeviation):
 
 
 @dataclass(frozen=True)
-class CellStatistics:
+class CellStatistics(LayerRow):
     """The statistics of one cell: gates over positions and features, and L2 norms of its states over positions.
 
     Where a layer has two cells (``--decoder-merge two-cells``) ``cell`` is "a" for the one between self- and
     cross-attention and "b" for the one above both; else None.
     """
 
-    layer: int
     cell: str | None
-    input_gate: GateDistribution
-    forget_gate: GateDistribution
-    output_gate: GateDistribution
-    cell_norm: MeanDeviation
-    output_norm: MeanDeviation
+    gates: Mapping[str, GateDistribution]
+    norms: Mapping[str, MeanDeviation]
+
+    def document(self) -> dict[str, Any]:
+        """Return one object of JSON, with an entry for each gate and norm."""
+        document: dict[str, Any] = {"layer": self.layer, "cell": self.cell}
+        for name, statistics in {**self.gates, **self.norms}.items():
+            document[name] = vars(statistics)
+        return document
 
 
 class CellSums:
     """The statistics of one cell, summed over batches."""
 
-    def __init__(self, layer: int, cell: str | None = None) -> None:
+    def __init__(self, layer: int, cell: str | None, gate_names: Sequence[str]) -> None:
         self.layer = layer
         self.cell = cell
-        #: Of each gate its values, and whether they are below and above; and norms.
-        self._sums: dict[str, RunningMoments] = defaultdict(RunningMoments)
+        self._gates = {name: RunningMoments() for name in gate_names}
+        self._shut = {name: RunningMoments() for name in gate_names}
+        self._open = {name: RunningMoments() for name in gate_names}
+        self._norms = {name: RunningMoments() for name in _NORMS}
 
-    def add(self, gates: GateValues, state: DepthwiseState, padding: Tensor) -> None:
+    def add(self, gates: Sequence[Tensor], state: DepthwiseState, padding: Tensor) -> None:
         """Add a step: its gates and its new state, T x B x d each. ``padding``: B x T, True at padding."""
-        real = padding.logical_not().t()
-        for name, gate in zip(_GATES, gates, strict=True):
-            values = gate[real]
-            self._sums[name].add(values)
-            self._sums[f"{name} shut"].add(values < SHUT)
-            self._sums[f"{name} open"].add(values > OPEN)
-        for name, vectors in zip(_NORMS, (state.cell, state.output), strict=True):
-            self._sums[name].add(vectors[real].double().norm(dim=-1))
+        real = padding.logical_not().t()  # T x B
+        for name, gate in zip(self._gates, gates, strict=True):
+            values = gate[real]  # N x d
+            self._gates[name].add(values)
+            self._shut[name].add(values < SHUT)
+            self._open[name].add(values > OPEN)
+        self._norms["cell_norm"].add(state.cell[real].double().norm(dim=-1))
+        self._norms["output_norm"].add(state.output[real].double().norm(dim=-1))
 
     def value(self) -> CellStatistics:
         """Return the statistics of all steps."""
-        of = {name: sums.value() for name, sums in self._sums.items()}
-        gates = [
-            GateDistribution(**vars(of[name]), shut=of[f"{name} shut"].mean, open=of[f"{name} open"].mean)
-            for name in _GATES
-        ]
-        return CellStatistics(self.layer, self.cell, *gates, *(of[name] for name in _NORMS))
-
-
-def has_gates(model: Any) -> bool:
-    """Return whether a model's layers are connected by cells with gates."""
-    layer = model.encoder.layers[0]
-    return isinstance(layer, DepthwiseEncoderLayer) and layer.cell.has_gates
-
-
-def cells_of(layers: Iterable[Any]) -> Iterator[tuple[int, str | None, Any]]:
-    """Yield the cells of a stack in the order in which they run: number of the layer, place in it, cell."""
-    for number, layer in enumerate(layers, start=1):
-        middle = getattr(layer, "middle_cell", None)
-        if middle is not None:
-            yield number, "a", middle
-        yield number, None if middle is None else "b", layer.cell
+        gates = {}
+        for name, moments in self._gates.items():
+            gate = moments.value()
+            gates[name] = GateDistribution(
+                gate.mean, gate.deviation, shut=self._shut[name].mean, open=self._open[name].mean
+            )
+        norms = {name: moments.value() for name, moments in self._norms.items()}
+        return CellStatistics(self.layer, self.cell, gates, norms)
 
 
 def measure_gates(
     model: Any, sides: Iterable[str], batches: Iterable[StackBatch]
 ) -> dict[str, tuple[CellStatistics, ...]]:
-    """Run batches and return the statistics of each side's cells, whatever the size of the batches."""
+    """Run batches and return the statistics of each side's cells; batch sizes make no difference."""
     sums: dict[str, list[CellSums]] = {side: [] for side in sides}
     padding: dict[str, Tensor] = {}
 
-    def add(side: str, into: CellSums, cell: Any, inputs: tuple[Tensor, DepthwiseState], state: DepthwiseState) -> None:
-        # The gates are computed once more: fused kernels do not return them.
-        into.add(cell.gate_values(*inputs), state, padding[side])
+    def observe(
+        side: str, sums_of_cell: CellSums, cell: Any, inputs: tuple[Tensor, DepthwiseState], state: DepthwiseState
+    ) -> None:
+        # A cell returns no gates, so they are computed once more.
+        sums_of_cell.add(cell.gate_values(*inputs), state, padding[side])
 
+    # The hooks are removed even if a batch fails: the model may be a server's.
     with ExitStack() as hooks:
-        for side, of_side in sums.items():
-            for layer, place, cell in cells_of(getattr(model, side).layers):
-                of_side.append(CellSums(layer, place))
-                hooks.callback(cell.register_forward_hook(partial(add, side, of_side[-1])).remove)
+        for side, sums_of_side in sums.items():
+            for layer, place, cell in gated_cells(getattr(model, side)):
+                sums_of_cell = CellSums(layer, place, cell.gate_names)
+                sums_of_side.append(sums_of_cell)
+                hook = cell.register_forward_hook(partial(observe, side, sums_of_cell))
+                hooks.callback(hook.remove)
         for batch in batches:
             padding = batch.padding
             batch.run()
-    return {side: tuple(cell.value() for cell in of_side) for side, of_side in sums.items()}
+    return {side: tuple(cell.value() for cell in sums_of_side) for side, sums_of_side in sums.items()}
+
+
+# --- table -----------------------------------------------------------------------------------------------------------
 
 
 def as_text(report: StackReport) -> str:
-    """Return a table of the gates and norms of each cell."""
+    """Return a table of the gates and norms of each cell, or of the weights of connections."""
     if not _has_cells(report):
         return connection_weights.as_text(report)
-
-    def of_side(rows: Sequence[CellStatistics]) -> list[list[str]]:
-        lines = [["layer", *(cell for gate in _GATES.values() for cell in (gate, "<0.1", ">0.9"))]]
-        lines[0] += ["cell norm", "output norm"]
-        for row in rows:
-            line = [f"{row.layer}{row.cell or ''}"]
-            for gate in (row.input_gate, row.forget_gate, row.output_gate):
-                line += [f"{gate.mean:.3f} ±{gate.deviation:.3f}", f"{gate.shut:.0%}", f"{gate.open:.0%}"]
-            lines.append(
-                [*line, *(f"{norm.mean:.2f} ±{norm.deviation:.2f}" for norm in (row.cell_norm, row.output_norm))]
-            )
-        return lines
-
     legend = "gates: mean, deviation and share of values below 0.1 and above 0.9; norms (L2): mean and deviation\n"
-    if any(row.cell for rows in report.rows.values() for row in rows):
+    if any(row.cell for row in _cells_in(report)):
         legend += "two cells in a layer: a between its attentions, b above both\n"
-    return report.table(legend, of_side)
+    return report.table(legend, _lines_of)
+
+
+def _lines_of(rows: Sequence[CellStatistics]) -> list[list[str]]:
+    header = ["layer"]
+    for name in rows[0].gates:
+        header += [_title(name), "<0.1", ">0.9"]
+    header += ["cell norm", "output norm"]
+    lines = [header]
+    for row in rows:
+        line = [f"{row.layer}{row.cell or ''}"]
+        for gate in row.gates.values():
+            line += [f"{gate.mean:.3f} ±{gate.deviation:.3f}", f"{gate.shut:.0%}", f"{gate.open:.0%}"]
+        for norm in row.norms.values():
+            line.append(f"{norm.mean:.2f} ±{norm.deviation:.2f}")
+        lines.append(line)
+    return lines
+
+
+def _title(gate: str) -> str:
+    return gate.replace("_", " ")
+
+
+def _cells_in(report: StackReport) -> list[CellStatistics]:
+    """Return the rows of all sides that are statistics of cells."""
+    cells = []
+    for rows in report.rows.values():
+        cells += [row for row in rows if isinstance(row, CellStatistics)]
+    return cells
+
+
+def _has_cells(report: StackReport) -> bool:
+    return bool(_cells_in(report))
+
+
+# --- figure ----------------------------------------------------------------------------------------------------------
 
 
 def write_gates(path: str, titles: Sequence[str], reports: Sequence[StackReport]) -> None:
     """Draw one checkpoint below another."""
-    sizes = [
-        (max(1.0 + 4.5 * len(report.rows), 7.5), 5.4) if _has_cells(report) else connection_weights.figure_size(report)
-        for report in reports
-    ]
-    widths, heights = zip(*sizes, strict=True)
+    sizes = [_figure_size(report) for report in reports]
+    width = max(width for width, _ in sizes)
+    heights = [height for _, height in sizes]
 
     def draw(figure: Figure) -> None:
         bands = figure.subfigures(len(reports), 1, squeeze=False, height_ratios=heights)[:, 0]
         for band, title, report in zip(bands, titles, reports, strict=True):
             band.suptitle(title, parse_math=False)
-            (_draw_cells if _has_cells(report) else connection_weights.draw_weights)(band, report)
+            if _has_cells(report):
+                _draw_cells(band, report)
+            else:
+                connection_weights.draw_weights(band, report)
 
-    write_figure(path, (max(widths), sum(heights)), draw)
+    write_figure(path, (width, sum(heights)), draw)
 
 
-def _has_cells(report: StackReport) -> bool:
-    return any(isinstance(row, CellStatistics) for rows in report.rows.values() for row in rows)
+def _figure_size(report: StackReport) -> tuple[float, float]:
+    if _has_cells(report):
+        return max(1.0 + 4.5 * len(report.rows), 7.5), 5.4
+    return connection_weights.figure_size(report)
 
 
 def _draw_cells(band: Any, report: StackReport) -> None:
     """Draw the gates and, below, the norms of each side; bands are one deviation wide."""
     grid = band.subplots(2, len(report.rows), squeeze=False, height_ratios=(3, 2))
-    for (side, rows), (gates, norms) in zip(report.rows.items(), grid.T, strict=True):
-        two_cells = any(row.cell for row in rows)
-        lines = [
-            _draw_band(gates if field in _GATES else norms, rows, field, number)
-            for number, field in enumerate((*_GATES, *_NORMS))
-        ]
-        finish_panel(gates, side, "", "gate")
-        gates.set_ylim(0, 1)
-        finish_panel(norms, "", "layer (halves: the cell between its attentions)" if two_cells else "layer", "L2 norm")
-        norms.set_ylim(bottom=0)
-    draw_legend(band, lines, [*_GATES.values(), *_NORMS.values()], len(lines))
+    names = [_title(gate) for gate in _cells_in(report)[0].gates]
+    names += _NORMS.values()
+    # A column for each side, with two panels one above the other.
+    for (side, rows), (upper, lower) in zip(report.rows.items(), grid.T, strict=True):
+        lines: list[Line2D] = []
+        for gate in rows[0].gates:
+            lines.append(_draw_band(upper, rows, [row.gates[gate] for row in rows], len(lines)))
+        for norm in _NORMS:
+            lines.append(_draw_band(lower, rows, [row.norms[norm] for row in rows], len(lines)))
+        finish_panel(upper, side, "", "gate")
+        upper.set_ylim(0, 1)
+        has_two_cells = any(row.cell for row in rows)
+        label = "layer (halves: the cell between its attentions)" if has_two_cells else "layer"
+        finish_panel(lower, "", label, "L2 norm")
+        lower.set_ylim(bottom=0)
+    draw_legend(band, lines, names, len(lines))
 
 
-def _draw_band(axes: Axes, rows: Sequence[CellStatistics], field: str, number: int) -> Line2D:
-    """Draw the mean of each cell as a line, which is returned, in a band of one deviation on both sides."""
+def _draw_band(axes: Axes, rows: Sequence[CellStatistics], values: Sequence[MeanDeviation], number: int) -> Line2D:
+    """Draw the mean of each cell as line ``number``, which is returned, in a band of one deviation on both sides."""
+    # The cell between two attentions stands half a layer below the other.
     places = [row.layer - 0.5 if row.cell == "a" else row.layer for row in rows]
-    values: list[MeanDeviation] = [getattr(row, field) for row in rows]
-    line = draw_line(axes, [(place, value.mean) for place, value in zip(places, values, strict=True)], number)
-    low, high = ([value.mean + sign * value.deviation for value in values] for sign in (-1, 1))
-    axes.fill_between(places, low, high, color=line.get_color(), alpha=0.1)
+    means = [value.mean for value in values]
+    line = draw_line(axes, list(zip(places, means, strict=True)), number)
+    lowest = [value.mean - value.deviation for value in values]
+    highest = [value.mean + value.deviation for value in values]
+    axes.fill_between(places, lowest, highest, color=line.get_color(), alpha=0.1)
     return line
 
 
-def _measure(loaded: LoadedModel, options: argparse.Namespace) -> StackReport:
-    model, sides = loaded.model, sides_of(options)
-    if has_gates(model):
-        if options.ablate:
-            raise UserError(f"--ablate is for connections with weights, and {loaded.path} has gates; leave it out")
-        return report_on(loaded, options, partial(measure_gates, model, sides))
-    if not any(connection_weights.has_weights(getattr(model, side)) for side in sides):
-        raise UserError(
-            f"{loaded.path} is of the architecture {loaded.architecture}, with neither gates nor weights over depth in "
-            f"its {' and '.join(sides)}; give a depthwise_lstm_transformer, or an sdt_transformer with connections"
-        )
-    measure = partial(connection_weights.measure_weights, model, sides, ablate=options.ablate)
-    return report_on(loaded, options, measure)
+# --- the command -----------------------------------------------------------------------------------------------------
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -238,10 +288,27 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         side="both",
     )
     parser.add_argument(
-        "--ablate", action="store_true",
+        "--ablate",
+        action="store_true",
         help="beside each weight, how much the loss rises without its source; runs the data once more for each",
-    )  # fmt: skip
+    )
 
 
 def run(options: argparse.Namespace) -> None:
     report_checkpoints(options, _measure, as_text, {"output": write_gates})
+
+
+def _measure(loaded: LoadedModel, options: argparse.Namespace) -> StackReport:
+    """Measure gates where the encoder has some, else the weights of connections."""
+    model, sides = loaded.model, sides_of(options)
+    if gated_cells(model.encoder):
+        if options.ablate:
+            raise UserError(f"--ablate is for connections with weights, and {loaded.path} has gates; leave it out")
+        return report_on(loaded, options, partial(measure_gates, model, sides))
+    if not any(connection_weights.has_weights(getattr(model, side)) for side in sides):
+        raise UserError(
+            f"{loaded.path} is of the architecture {loaded.architecture}, with neither gates nor weights over depth in "
+            f"its {' and '.join(sides)}; give a depthwise_lstm_transformer, or an sdt_transformer with connections"
+        )
+    measure = partial(connection_weights.measure_weights, model, sides, ablate=options.ablate)
+    return report_on(loaded, options, measure)

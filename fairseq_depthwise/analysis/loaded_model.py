@@ -50,10 +50,14 @@ class LoadedModel:
     def batches(
         self, subset: str, *, max_tokens: int, max_sentences: int | None = None, max_tokens_used: int = 0
     ) -> DataLoader[Any]:
-        """Return batches of similar lengths, of ``max_tokens`` with padding unless a sentence is longer.
+        """Return batches of sentences of similar length.
 
-        They have the first ``max_sentences`` of the part; or sentences chosen at random, always the same ones, with at
-        most ``max_tokens_used`` target tokens, unless the first has more.
+        Args:
+            subset: part of the data.
+            max_tokens: in a batch with padding, unless a sentence is longer.
+            max_sentences: take the first N sentences of the part.
+            max_tokens_used: take sentences at random, always the same, with at most so many target tokens in all,
+                unless the first has more; 0 for all.
         """
         dataset: Any = self.sentences(subset)
         limits = utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions())
@@ -63,11 +67,15 @@ class LoadedModel:
             indices = indices[indices < max_sentences]
         indices = self.task.filter_indices_by_size(indices, dataset, limits, ignore_invalid_inputs=True)
         if max_tokens_used:
+            # As many of the shuffled sentences as the budget has tokens for.
             shuffled = np.random.default_rng(_SEED).permutation(np.sort(indices))
-            enough = int(np.searchsorted(np.cumsum(dataset.tgt_sizes[shuffled]), max_tokens_used, side="right"))
-            indices = indices[np.isin(indices, shuffled[: max(enough, 1)])]
+            tokens = np.cumsum(dataset.tgt_sizes[shuffled])
+            count = int(np.searchsorted(tokens, max_tokens_used, side="right"))
+            indices = indices[np.isin(indices, shuffled[: max(count, 1)])]
+
         if dataset.supports_prefetch:
             dataset.prefetch(indices)
+        # fairseq refuses batches for which a sentence is too long.
         longest = max(dataset.num_tokens(index) for index in indices)
         batches = dataset.batch_by_size(indices, max_tokens=max(max_tokens, longest), required_batch_size_multiple=1)
         return DataLoader(dataset, batch_sampler=batches, collate_fn=dataset.collater)

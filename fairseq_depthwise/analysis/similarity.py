@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import torch.nn.functional as F
 
 from fairseq_depthwise.analysis.analysis import (
+    LayerRow,
     RunningMoments,
     StackBatch,
     StackReport,
@@ -51,48 +52,65 @@ _PANELS = {
 
 
 @dataclass(frozen=True)
-class LayerSimilarity:
-    """Cosine similarities of one layer; layer 0 is the embedding, to which it has 1 and below which is nothing."""
+class LayerSimilarity(LayerRow):
+    """Cosine similarities of one layer. Layer 0 is the embedding: it has similarity 1 to itself, and no layer below."""
 
-    layer: int
     emb_similarity: float
     adjacent_similarity: float | None
     inter_similarity: float
 
 
+class SimilaritySums:
+    """The similarities of one layer, summed over batches."""
+
+    def __init__(self) -> None:
+        self.to_embedding = RunningMoments()
+        self.to_below = RunningMoments()
+        self.to_sentence = RunningMoments()
+
+    def row(self, layer: int) -> LayerSimilarity:
+        """Return the means."""
+        adjacent = self.to_below.mean if layer else None
+        return LayerSimilarity(layer, self.to_embedding.mean, adjacent, self.to_sentence.mean)
+
+
 def measure_similarity(batches: Iterable[StackBatch]) -> dict[str, list[LayerSimilarity]]:
-    """Run batches and return the similarities of each side's layers, 0 to L, whatever the size of the batches."""
-    sums: dict[tuple[str, int], list[RunningMoments]] = defaultdict(lambda: [RunningMoments() for _ in _PANELS])
+    """Run batches and return the similarities of each side's layers, 0 to L; batch sizes make no difference."""
+    sums: dict[str, dict[int, SimilaritySums]] = defaultdict(lambda: defaultdict(SimilaritySums))
     for batch in batches:
         for side, states in batch.run().items():
-            padding = batch.padding[side]
+            padding = batch.padding[side]  # B x T
             real = padding.logical_not().t()
+            # Layer 0 is the embedding, compared with itself.
             embedding = below = states[0][real].double()  # N x C
             for layer, state in enumerate(states):
                 vectors = state[real].double()
-                to_below = (F.cosine_similarity(vectors, other, dim=-1) for other in (embedding, below))
-                to_sentence = similarities_to_sentence(state.double(), padding)[real]
-                for moments, values in zip(sums[side, layer], (*to_below, to_sentence), strict=True):
-                    moments.add(values)
+                of_layer = sums[side][layer]
+                of_layer.to_embedding.add(F.cosine_similarity(vectors, embedding, dim=-1))
+                of_layer.to_below.add(F.cosine_similarity(vectors, below, dim=-1))
+                # T x B, of which the real positions count.
+                of_layer.to_sentence.add(similarities_to_sentence(state.double(), padding)[real])
                 below = vectors
-    rows: dict[str, list[LayerSimilarity]] = {}
-    for (side, layer), (to_embedding, adjacent, inter) in sums.items():
-        row = LayerSimilarity(layer, to_embedding.mean, adjacent.mean if layer else None, inter.mean)
-        rows.setdefault(side, []).append(row)
+    rows = {}
+    for side, of_layers in sums.items():
+        rows[side] = [of_layer.row(layer) for layer, of_layer in of_layers.items()]
     return rows
 
 
 def as_text(report: StackReport) -> str:
     """Return a table of the similarities of each layer."""
+    return report.table("", _lines_of)
 
-    def of_side(rows: Sequence[LayerSimilarity]) -> list[list[str]]:
-        lines = [["layer", "emb-similarity", "adjacent similarity", "inter-similarity"]]
-        for row in rows:
-            values = (getattr(row, name) for name in _PANELS)
-            lines.append([str(row.layer), *("-" if value is None else f"{value:.3f}" for value in values)])
-        return lines
 
-    return report.table("", of_side)
+def _lines_of(rows: Sequence[LayerSimilarity]) -> list[list[str]]:
+    lines = [["layer", "emb-similarity", "adjacent similarity", "inter-similarity"]]
+    for row in rows:
+        cells = [str(row.layer)]
+        for name in _PANELS:
+            value = getattr(row, name)
+            cells.append("-" if value is None else f"{value:.3f}")
+        lines.append(cells)
+    return lines
 
 
 def write_similarity(path: str, titles: Sequence[str], reports: Sequence[StackReport]) -> None:
@@ -102,11 +120,12 @@ def write_similarity(path: str, titles: Sequence[str], reports: Sequence[StackRe
     def draw(figure: Figure) -> None:
         grid = figure.subplots(len(sides), len(_PANELS), squeeze=False)
         for side, panels in zip(sides, grid, strict=True):
-            for (measure, title), axes in zip(_PANELS.items(), panels, strict=True):
+            for axes, (measure, title) in zip(panels, _PANELS.items(), strict=True):
                 lines = []
                 for number, report in enumerate(reports):
                     points = [(row.layer, getattr(row, measure)) for row in report.rows[side]]
-                    lines.append(draw_line(axes, [point for point in points if point[1] is not None], number))
+                    points = [(layer, value) for layer, value in points if value is not None]
+                    lines.append(draw_line(axes, points, number))
                 finish_panel(axes, title, f"{side} layer", "cosine similarity")
         draw_legend(figure, lines, titles)
 

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_compat import UserError, belonging, checkpoints
-from fairseq_compat.belonging import file_digest
+from fairseq_compat import UserError, checkpoints, provenance
 from fairseq_compat.checkpoints import require_finite
+from fairseq_compat.provenance import file_digest
 from fairseq_depthwise.checkpoints.sizes import StateDict, depths_in, first_of_each_memory
 
 
@@ -146,16 +146,16 @@ def write_average(paths: Sequence[str], output: str, *, progress: Callable[[str]
     averager = RunningAverage()
     state: dict[str, Any] = {}
     recorded: dict[str, Any] = {}
-    options: belonging.Record = {}
+    options: provenance.Record = {}
     for path in paths:
         progress(path)
         state = checkpoints.load_checkpoint(path)
         # Those of fairseq and older ones have no record.
         of_model, of_task = (Namespace(**checkpoints.options_in(state, part)) for part in ("model", "task"))
-        own = {**belonging.of_model(of_model), **belonging.languages_in(of_task)}
-        belonging.require_same(path, own, options, paths[0])
+        own = {**provenance.of_model(of_model), **provenance.languages_in(of_task)}
+        provenance.require_same(path, own, options, paths[0])
         options = {**own, **options}
-        belonging.require_same(path, found := belonging.recorded_in(state), recorded, paths[0])
+        provenance.require_same(path, found := provenance.recorded_in(state), recorded, paths[0])
         recorded = {**found, **recorded}
         averager.add(state["model"], path)
     state["model"] = averager.result()
@@ -164,7 +164,7 @@ def write_average(paths: Sequence[str], output: str, *, progress: Callable[[str]
     for key in ("ema", "ema_fp32_params"):
         extra.pop(key, None)
     if recorded:
-        extra[belonging.ENTRY] = recorded
+        extra[provenance.ENTRY] = recorded
     extra["averaged_from"] = [os.path.basename(path) for path in paths]
     checkpoints.save(state, output)
 

@@ -18,7 +18,7 @@ from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
-from fairseq_compat import UserError, belonging, checkpoints
+from fairseq_compat import UserError, checkpoints, provenance
 from fairseq_compat.checkpoints import require_finite, require_same_kinds_of_numbers
 from fairseq_compat.recorded_files import FILES_OF_TASKS
 from fairseq_depthwise import register_with_fairseq
@@ -53,9 +53,9 @@ class Checkpoint:
         return str(options.get("_name") or options.get("arch"))
 
     @property
-    def belongs_to(self) -> belonging.Record:
+    def belongs_to(self) -> provenance.Record:
         """What the training recorded of dictionaries, languages and text; empty where it was an older one."""
-        return belonging.recorded_in(self.state)
+        return provenance.recorded_in(self.state)
 
     @property
     def updates(self) -> int:
@@ -114,8 +114,8 @@ class Checkpoint:
 
     def require_task(self, task: FairseqTask, data: str) -> None:
         """Raise UserError where a task has other dictionaries or languages than the training had."""
-        recorded = {**belonging.languages_in(Namespace(**self.options("task"))), **self.belongs_to}
-        belonging.require_same(self.path, recorded, belonging.of_task(task), f"--data {data}")
+        recorded = {**provenance.languages_in(Namespace(**self.options("task"))), **self.belongs_to}
+        provenance.require_same(self.path, recorded, provenance.of_task(task), f"--data {data}")
 
     def model(self, task: FairseqTask, data: str) -> FairseqEncoderDecoderModel:
         """Build the model on the CPU in evaluation mode, in float32, for the task of this or of another checkpoint."""

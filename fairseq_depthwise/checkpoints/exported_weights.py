@@ -14,10 +14,10 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from fairseq_compat import UserError, belonging, checkpoints
-from fairseq_compat.belonging import file_digest
+from fairseq_compat import UserError, checkpoints, provenance
 from fairseq_compat.files import atomic_write
-from fairseq_compat.plain_values import require_plain
+from fairseq_compat.provenance import file_digest
+from fairseq_compat.safe_unpickling import require_plain
 from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS
 from fairseq_depthwise.checkpoints.sizes import first_of_each_memory
 from fairseq_depthwise.options import require_extra
@@ -42,7 +42,7 @@ def write_weights(state: Mapping[str, Any], architecture: str, folder: str) -> d
     with atomic_write(file) as opened:
         opened.write(save(kept, {"other names": other_names}))
     options = checkpoints.options_in(state)
-    declared: Any = getattr(belonging.options_class(architecture), "__dataclass_fields__", None)
+    declared: Any = getattr(provenance.options_class(architecture), "__dataclass_fields__", None)
     if declared is None:  # a model's options are among all of the training
         parser = ArgumentParser(conflict_handler="resolve")
         ARCH_MODEL_REGISTRY[architecture].add_args(parser)
@@ -68,13 +68,13 @@ def read_weights(file: str) -> dict[str, Any]:
         values |= {name: values[one] for name, one in other_names.items()}
         options = {**config["options"], "_name": config["architecture"]}
         # fairseq has the options of its own models in a namespace.
-        model = options if belonging.options_class(options["_name"]) else Namespace(**options)
+        model = options if provenance.options_class(options["_name"]) else Namespace(**options)
         task = {**_languages(config), "_name": "translation", "data": folder}
         state = {
             "args": None,
             "cfg": {"model": model, "task": task, **text_options(config, folder)},
             "model": values,
-            "extra_state": {belonging.ENTRY: belonging.recorded_in(config)},
+            "extra_state": {provenance.ENTRY: provenance.recorded_in(config)},
             "exported": config,
         }
     checkpoints.require_checkpoint(state, file)
@@ -99,7 +99,7 @@ def exported_task(folder: str, config: Mapping[str, Any]) -> TranslationTask:
         dictionaries.append(Dictionary.load(regular_file(folder, f"dict.{name}.txt")))
         if (found := len(dictionaries[-1])) != (size := config["vocabulary"][side]):
             raise UserError(f"{folder}/dict.{name}.txt has {found} symbols, not {size}; export the checkpoint again")
-    limits = belonging.limits_in(Namespace(**belonging.recorded_in(config)))
+    limits = provenance.limits_in(Namespace(**provenance.recorded_in(config)))
     return TranslationTask(TranslationConfig(**_languages(config), **limits), *dictionaries)
 
 

@@ -24,10 +24,10 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_compat import UserError
-from fairseq_depthwise.commands.parsers import positive_int
+from fairseq_depthwise.commands.parsers import add_json, positive_int
 from fairseq_depthwise.commands.score import add_metric_options, chosen_metric, read_system, score_system
 from fairseq_depthwise.evaluation import languages
-from fairseq_depthwise.evaluation.scores import Score
+from fairseq_depthwise.evaluation.scores import Score, TranslationMetric
 from fairseq_depthwise.evaluation.significance import DEFAULT_SAMPLES, TESTS, paired_test, spread
 from fairseq_depthwise.evaluation.translations import Translations, read_reference
 from fairseq_depthwise.tables import aligned
@@ -42,25 +42,37 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--languages", action="store_true", help="compare in many languages; see below")
     add_metric_options(parser)
     parser.add_argument(
-        "--test", choices=tuple(TESTS), default="bootstrap",
+        "--test",
+        choices=tuple(TESTS),
+        default="bootstrap",
         help="paired test of the i-th files of two systems (default: bootstrap)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--samples", type=positive_int, metavar="N",
+        "--samples",
+        type=positive_int,
+        metavar="N",
         help="resamples or trials of the test (default: 1000; approximate-randomization: 10000)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--seed", type=positive_int, default=12345, metavar="N", help="random seed of the test (default: 12345)"
     )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> None:
-    (_compare_languages if options.languages else _compare_systems)(options)
+    if options.languages:
+        _compare_languages(options)
+    else:
+        _compare_systems(options)
+
+
+# --- systems on one test set -----------------------------------------------------------------------------------------
 
 
 @dataclass
 class _System:
+    """A system of one or several seeds; p values are of the i-th seeds of it and of the base."""
+
     name: str
     files: list[Translations]
     scores: list[Score]
@@ -74,56 +86,93 @@ def _compare_systems(options: argparse.Namespace) -> None:
     if not options.ref:
         raise UserError("--ref is missing; give the reference that all systems are scored against")
     references = [read_reference(path) for path in options.ref]
-    systems = []
-    for name in (options.base, *options.systems):
-        paths = [name] if os.path.exists(name) else name.split(",")
-        if len({*map(os.path.realpath, paths)}) < len(paths):
-            raise UserError(f"{name} has a file twice, which would count as two seeds; give it once")
-        files = [read_system(path, metric, options.detokenize) for path in paths]
-        scores = [score_system(file, options.ref, references, metric) for file in files]
-        systems.append(_System(name, files, scores, spread([score.score for score in scores])))
+    # All systems are read and scored before the first test, which takes longer.
+    names = [options.base, *options.systems]
+    systems = [_scored_system(name, options, references, metric) for name in names]
 
-    base, *others = systems
+    base, *compared = systems
     samples = options.samples or DEFAULT_SAMPLES[options.test]
-    test = f"paired {options.test.replace('-', ' ')}, {samples:,} samples, seed {options.seed}"
-    if metric.name == "accuracy":
-        test = "exact sign test"
-    for system in others:
-        counts = len(system.files), len(base.files)
-        if counts[0] != counts[1]:
-            system.why_untested = (
-                f"no paired test of {system.name}: numbers of files differ, {counts[0]} and {counts[1]}"
-            )
-            continue
-        pairs = zip(base.files, system.files, strict=True)
-        for first, second in tqdm(pairs, f"{options.test}, {system.name}", counts[0], leave=False, disable=None):
-            texts = first.sentences, second.sentences, references
-            system.p_values.append(paired_test(*texts, metric, test=options.test, samples=samples, seed=options.seed))
+    for system in compared:
+        _test_against(base, system, options, references, metric, samples)
 
-    signature = base.scores[0].signature
     if options.json:
-        document = {"metric": metric.name, "signature": signature, "references": options.ref, "samples": samples}
-        document |= {"sentences": base.scores[0].sentences, "test": options.test, "seed": options.seed}
-        if metric.name == "accuracy":
-            document |= {"test": "sign", "samples": None, "seed": None}
-        print(json.dumps({**document, "systems": [_as_json(system, base) for system in systems]}, indent=2))
+        documents = [_as_json(system, base) for system in systems]
+        document = {
+            "metric": metric.name,
+            "signature": base.scores[0].signature,
+            "references": options.ref,
+            "samples": None if metric.scores_answers else samples,
+            "sentences": base.scores[0].sentences,
+            "test": "sign" if metric.scores_answers else options.test,
+            "seed": None if metric.scores_answers else options.seed,
+            "systems": documents,
+        }
+        print(json.dumps(document, indent=2))
         return
-    print(aligned(_rows(base, others)), end="")
-    print(f"\n{base.scores[0].name}: {signature}")
+
+    test = f"paired {options.test.replace('-', ' ')}, {samples:,} samples, seed {options.seed}"
+    if metric.scores_answers:
+        test = "exact sign test"
+    print(aligned(_rows(systems)))
+    print(f"{base.scores[0].name}: {base.scores[0].signature}")
     print(f"p: {test}, against {base.name}")
-    for system in others:
+    for system in compared:
         if system.why_untested:
             print(system.why_untested)
 
 
-def _rows(base: _System, others: Sequence[_System]) -> list[list[str]]:
-    several = any(len(system.files) > 1 for system in (base, *others))
-    columns = ["files", "st. dev.", "lowest", "highest"] if several else []
+def _scored_system(
+    name: str, options: argparse.Namespace, references: Sequence[Sequence[str]], metric: TranslationMetric
+) -> _System:
+    """Read and score the files of a system: one that is called ``name``, or several separated by commas."""
+    # A file's name may have a comma.
+    paths = [name] if os.path.exists(name) else name.split(",")
+    if len(set(map(os.path.realpath, paths))) < len(paths):
+        raise UserError(f"{name} has a file twice, which would count as two seeds; give it once")
+    files = [read_system(path, metric, options.detokenize) for path in paths]
+    scores = [score_system(file, options.ref, references, metric) for file in files]
+    seeds = spread([score.score for score in scores])
+    return _System(name, files, scores, seeds)
+
+
+def _test_against(
+    base: _System,
+    system: _System,
+    options: argparse.Namespace,
+    references: Sequence[Sequence[str]],
+    metric: TranslationMetric,
+    samples: int,
+) -> None:
+    """Test each seed of a system against that of the base, or note why this is impossible."""
+    count, expected = len(system.files), len(base.files)
+    if count != expected:
+        system.why_untested = f"no paired test of {system.name}: numbers of files differ, {count} and {expected}"
+        return
+    pairs = zip(base.files, system.files, strict=True)
+    for of_base, of_system in tqdm(pairs, f"{options.test}, {system.name}", count, leave=False, disable=None):
+        p_value = paired_test(
+            of_base.sentences,
+            of_system.sentences,
+            references,
+            metric,
+            test=options.test,
+            samples=samples,
+            seed=options.seed,
+        )
+        system.p_values.append(p_value)
+
+
+def _rows(systems: Sequence[_System]) -> list[list[str]]:
+    """Return the printed table; the base is the first of the systems."""
+    base = systems[0]
+    # Columns of seeds are left out where no system has several.
+    has_seeds = any(len(system.files) > 1 for system in systems)
+    columns = ["files", "st. dev.", "lowest", "highest"] if has_seeds else []
     rows = [["system", base.scores[0].name, *columns, "difference", "p"]]
-    for system in (base, *others):
+    for system in systems:
         seeds = system.seeds
         row = [system.name, _number(seeds["mean"])]
-        if several:
+        if has_seeds:
             row.append(str(len(system.files)))
             row += [_number(seeds[name]) for name in ("standard_deviation", "lowest", "highest")]
         if system is not base:
@@ -142,36 +191,52 @@ def _as_json(system: _System, base: _System) -> dict[str, Any]:
     return document
 
 
+# --- many languages --------------------------------------------------------------------------------------------------
+
+#: Name in a summary -> title of its row, and digits after the point.
+_MEANS = {
+    "mean": ("mean over {languages}", 2),
+    "bleu94": ("BLEU94", 2),
+    "bleu4": ("BLEU4", 2),
+    "win_ratio": ("WR, %", 1),
+}
+
+
 def _compare_languages(options: argparse.Namespace) -> None:
     """Print the scores of every language and their means; ``options`` are those of ``compare``."""
     folders = [options.base, *options.systems]
     systems = [(folder, _scores_in(folder, options)) for folder in folders]
     languages.require_comparable(systems)
     base = systems[0][1]
-    summaries = [
-        languages.summarize(scores, None if number == 0 else base) for number, (_, scores) in enumerate(systems)
-    ]
     reasons = languages.why_missing(base)
+    summaries = [languages.summarize(base)]
+    summaries += [languages.summarize(scores, base) for _, scores in systems[1:]]
 
     if options.json:
-        documents = [
-            {"folder": folder, **summary, "scores": {language: score.score for language, score in scores.items()}}
-            for (folder, scores), summary in zip(systems, summaries, strict=True)
-        ]
-        metric = next(iter(base.values())).metric
-        signatures = {language: score.signature for language, score in base.items()}
-        document = {"metric": metric, "languages": len(base), "signatures": signatures, "missing": reasons}
-        print(json.dumps({**document, "systems": documents}, indent=2))
+        documents = []
+        for (folder, scores), summary in zip(systems, summaries, strict=True):
+            by_language = {language: score.score for language, score in scores.items()}
+            documents.append({"folder": folder, **summary, "scores": by_language})
+        document = {
+            "metric": next(iter(base.values())).metric,
+            "languages": len(base),
+            "signatures": {language: score.signature for language, score in base.items()},
+            "missing": reasons,
+            "systems": documents,
+        }
+        print(json.dumps(document, indent=2))
         return
+
     rows = [["language", *folders]]
-    rows += [[language, *(f"{scores[language].score:.2f}" for _, scores in systems)] for language in base]
-    shown = {"mean": f"mean over {len(base)}", "bleu94": "BLEU94", "bleu4": "BLEU4", "win_ratio": "WR, %"}
-    for name, title in shown.items():
-        digits = 1 if name == "win_ratio" else 2
-        rows.append([title, *(_number(summary[name], digits) for summary in summaries)])
+    for language in base:
+        rows.append([language, *(_number(scores[language].score) for _, scores in systems)])
+    for name, (title, digits) in _MEANS.items():
+        cells = [_number(summary[name], digits) for summary in summaries]
+        rows.append([title.format(languages=len(base)), *cells])
     print(aligned(rows), end="")
-    if notes := [f"no {name.upper()}: {reason}" for name, reason in reasons.items() if reason]:
-        print("\n" + "\n".join(notes))
+    notes = [f"no {name.upper()}: {reason}" for name, reason in reasons.items() if reason]
+    if notes:
+        print("", *notes, sep="\n")
 
 
 def _scores_in(folder: str, options: argparse.Namespace) -> dict[str, languages.LanguageScore]:
@@ -186,14 +251,16 @@ def _scores_in(folder: str, options: argparse.Namespace) -> dict[str, languages.
     scores = {}
     for language, path in tqdm(files.items(), folder, unit=" languages", leave=False, disable=None):
         if path.endswith(".json"):
-            scores[language] = score = languages.read_score(path)
+            score = languages.read_score(path)
             if options.metric not in (None, score.metric):
                 raise UserError(f"--metric is {options.metric}, and {path} has a score of {score.metric}")
+            scores[language] = score
             continue
         if language not in references:
             raise UserError(f"--ref {options.ref[0]} has no reference for {language}, which {folder} translates")
+        reference = references[language]
         system = read_system(path, metric, options.detokenize)
-        result = score_system(system, [references[language]], [read_reference(references[language])], metric)
+        result = score_system(system, [reference], [read_reference(reference)], metric)
         scores[language] = languages.LanguageScore(result.score, metric.name, result.signature)
     return scores
 

@@ -22,6 +22,7 @@ import fairseq_depthwise
 from fairseq_compat import UserError, versions
 from fairseq_compat.errors import named
 from fairseq_compat.process import processor_facts
+from fairseq_depthwise.commands.parsers import add_json
 
 #: Precision -> difference of a token's log-probability from the CPU's in float32, at most: about three times what a
 #: CPU's bf16 and fp16 make; float32 may be computed in TF32.
@@ -30,10 +31,10 @@ _PRECISIONS = {"float32": 5e-3, "bfloat16": 0.2, "float16": 0.03}
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the diagnosis. ``fix`` is empty where all is well."""
+    """One line of the diagnosis: what was checked, what it is like, and how to fix it; "" where all is well."""
 
     name: str
-    found: str
+    state: str
     fix: str = ""
 
     @property
@@ -45,69 +46,50 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu", action="store_true", help="also compare every family and precision on the GPU with the CPU; a minute"
     )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the diagnosis; the status is 0 if all is well, else 1."""
     checks = diagnose()
+    # The plugin imports fairseq, which must be right.
     if all(check.ok for check in checks):
         checks.append(_plugin())
         if options.gpu:
             checks += check_gpu()
-    well = all(check.ok for check in checks)
-    patches = patches_of_fairseq() if well else []
+    wrong = [check.name for check in checks if not check.ok]
+    patches = [] if wrong else patches_of_fairseq()
+
     if options.json:
-        lines = [{"name": check.name, "found": check.found, "ok": check.ok, "fix": check.fix} for check in checks]
+        lines = [{"name": check.name, "found": check.state, "ok": check.ok, "fix": check.fix} for check in checks]
         patched = [{"modules": modules, "why": why} for modules, why in patches]
-        print(json.dumps({"ok": well, "checks": lines, "patches": patched}, indent=2))
-        return 0 if well else 1
+        print(json.dumps({"ok": not wrong, "checks": lines, "patches": patched}, indent=2))
+        return 1 if wrong else 0
 
     width = max(len(check.name) for check in checks)
     for check in checks:
-        print(f"{'ok   ' if check.ok else 'WRONG'}  {check.name:{width}}  {check.found}")
+        print(f"{'ok   ' if check.ok else 'WRONG'}  {check.name:{width}}  {check.state}")
         if not check.ok:
             print(f"       {'':{width}}  fix: {check.fix}")
-    if well:
-        print(f"\ncomputes on: {devices()}")
-        print("\nadjusted when fairseq is imported, because without it:")
-        for modules, why in patches:
-            print(f"- {why} [{modules}]")
-        print("\nall is well")
-    else:
-        wrong = [check.name for check in checks if not check.ok]
+    if wrong:
         print(f"\n{len(wrong)} to fix: {', '.join(wrong)}")
-    return 0 if well else 1
+        return 1
+    print(f"\ncomputes on: {devices()}")
+    print("\nadjusted when fairseq is imported, because without it:")
+    for modules, why in patches:
+        print(f"- {why} [{modules}]")
+    print("\nall is well")
+    return 0
 
 
 def diagnose() -> list[Check]:
     """Run all checks of the installation, in the order in which they should be fixed."""
-    checks = [_version(supported) for supported in (versions.PYTHON, *versions.SUPPORTED)]
-    checks += [_version(versions.FAIRSEQ), _hook()]
-    # It fails in a way of its own while something above is wrong.
-    return [*checks, _imports()] if all(done.ok for done in checks) else checks
-
-
-def patches_of_fairseq() -> list[tuple[str, str]]:
-    """Return (patched modules, what is wrong without it) for every patch."""
-    from fairseq_compat.patches import PATCHES
-
-    return [
-        (", ".join(patch.modules) or f"every module of fairseq that mentions {patch.mentioned}", patch.fault)
-        for patch in PATCHES
-    ]
-
-
-def devices() -> str:
-    """Return what this PyTorch can compute on, in words."""
-    import torch
-
-    if torch.cuda.is_available():
-        count = torch.cuda.device_count()
-        return f"{count} GPU{'s' if count > 1 else ''}: {torch.cuda.get_device_name(0)}"
-    threads = torch.get_num_threads()
-    fast_bf16 = "amx_bf16" in processor_facts().get("flags", "").split()
-    return f"CPU, {threads} threads" + (", bf16 in hardware (AMX): try --bf16" if fast_bf16 else "")
+    checks = [_version(supported) for supported in (versions.PYTHON, *versions.SUPPORTED, versions.FAIRSEQ)]
+    checks.append(_hook())
+    # While something above is wrong, imports fail in ways of their own.
+    if all(check.ok for check in checks):
+        checks.append(_imports())
+    return checks
 
 
 def _version(supported: versions.Supported) -> Check:
@@ -118,20 +100,21 @@ def _version(supported: versions.Supported) -> Check:
 
 
 def _hook() -> Check:
-    """Return whether a new interpreter starts with the hook; this one may have got it by an import."""
+    """Check that a new interpreter starts with the hook; this one may have got it by an import."""
     question = "import sys; sys.exit(not any(type(finder).__name__ == 'PatchingFinder' for finder in sys.meta_path))"
     environment = {**os.environ, "PYTHONSAFEPATH": "1"}  # no modules of the current folder
     started = subprocess.run([sys.executable, "-c", question], env=environment, check=False, capture_output=True)
-    active = started.returncode == 0
+    if started.returncode == 0:
+        return Check("start-up hook", "active")
     fix = (
         "install into a site-packages folder: pip install --force-reinstall --no-deps fairseq-depthwise "
         "(folders made by pip install --target, and python -S, read no start-up hooks)"
     )
-    return Check("start-up hook", "active") if active else Check("start-up hook", "not active", fix)
+    return Check("start-up hook", "not active", fix)
 
 
 def _imports() -> Check:
-    """Return whether fairseq can be imported, and its compiled parts."""
+    """Check that fairseq and its compiled parts can be imported."""
     for module in ("fairseq", "fairseq.data.data_utils_fast", "fairseq.data.token_block_utils_fast"):
         try:
             importlib.import_module(module)
@@ -152,7 +135,7 @@ def _plugin() -> Check:
 
 
 def check_gpu(device: str = "cuda") -> Iterator[Check]:
-    """Yield a check for each family and precision: what it computes on a GPU, compared with the CPU in float32."""
+    """Yield a check for each family and precision: the model's output on a GPU, compared with the CPU in float32."""
     import torch
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
@@ -161,21 +144,49 @@ def check_gpu(device: str = "cuda") -> Iterator[Check]:
     if device == "cuda" and not torch.cuda.is_available():
         raise UserError(f"--gpu needs a GPU, and PyTorch {torch.__version__} finds none; install its driver")
     words = 100
-    tokens = torch.randint(4, words, (4, 16), generator=torch.Generator().manual_seed(1))
+    batch = torch.randint(4, words, (4, 16), generator=torch.Generator().manual_seed(1))  # source and target alike
+
+    @torch.no_grad()
+    def log_probabilities(model: torch.nn.Module, tokens: torch.Tensor) -> torch.Tensor:
+        lengths = torch.full((len(tokens),), tokens.size(1), device=tokens.device)
+        logits = model(tokens, lengths, tokens)[0]
+        return logits.float().log_softmax(-1).cpu()
+
+    # Stock fairseq's model shows whether a difference is the plugin's.
     for arch in ("transformer", "depthwise_lstm_transformer", "sdt_transformer", "mute_transformer"):
         torch.manual_seed(1)
         options = Namespace(share_all_embeddings=True)
         ARCH_CONFIG_REGISTRY[arch](options)
         model = build_with_words(ARCH_MODEL_REGISTRY[arch], vars(options), words, words).eval()
-        scores = {}
-        for name in ("cpu", *_PRECISIONS):
-            copied, read = copy.deepcopy(model), tokens
-            if name != "cpu":
-                copied, read = copied.to(device, getattr(torch, name)), tokens.to(device)
-            with torch.no_grad():
-                output = copied(read, torch.full((4,), 16, device=read.device), read)
-            scores[name] = output[0].float().log_softmax(-1).cpu()
+        expected = log_probabilities(model, batch)
         for name, limit in _PRECISIONS.items():
-            difference = float((scores[name] - scores["cpu"]).abs().max())
+            copied = copy.deepcopy(model).to(device, getattr(torch, name))
+            scores = log_probabilities(copied, batch.to(device))
+            difference = float((scores - expected).abs().max())
             fix = "" if difference <= limit else f"it may be {limit}; run the tests with `pytest -m gpu`"
             yield Check(f"{arch}, {name}", f"log-probabilities differ from the CPU's by {difference:.1e}", fix)
+
+
+def patches_of_fairseq() -> list[tuple[str, str]]:
+    """Return (patched modules, what is wrong without it) for every patch."""
+    from fairseq_compat.patches import PATCHES
+
+    patches = []
+    for patch in PATCHES:
+        modules = ", ".join(patch.modules) or f"every module of fairseq that mentions {patch.mentioned}"
+        patches.append((modules, patch.fault))
+    return patches
+
+
+def devices() -> str:
+    """Return what this PyTorch can compute on, in words."""
+    import torch
+
+    if torch.cuda.is_available():
+        count = torch.cuda.device_count()
+        return f"{count} GPU{'s' if count > 1 else ''}: {torch.cuda.get_device_name(0)}"
+    threads = f"CPU, {torch.get_num_threads()} threads"
+    flags = processor_facts().get("flags", "").split()
+    if "amx_bf16" in flags:
+        return f"{threads}, bf16 in hardware (AMX): try --bf16"
+    return threads

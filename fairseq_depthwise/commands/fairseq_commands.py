@@ -35,20 +35,21 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Hand over to fairseq in this process, so that ``torchrun -m fairseq_depthwise train`` works too."""
-    module, folder = options.command, str(Path(fairseq_depthwise.__file__).parent)
-    # A module of fairseq that came with the plugin has set up logging; the command is to do it in its own way.
+    command = options.command
+    folder = str(Path(fairseq_depthwise.__file__).parent)
+    # A module of fairseq that came with the plugin has set up logging, which the command itself has to do.
     logging.getLogger().handlers.clear()
-    # It logs all options, seven thousand characters, where one is wrong; the sentence that follows names that one.
+    # If an option is wrong, it logs all of them, seven thousand characters; the error that follows names that option.
     logging.getLogger("fairseq.dataclass.utils").setLevel(logging.CRITICAL)
-    if module == "train" and "--elastic" in options.arguments:
+    if command == "train" and "--elastic" in options.arguments:
         launch, arguments = launcher.parse(options.arguments)
         from fairseq_depthwise.elastic import agent
 
         return agent.run(launch, with_user_dir(arguments, folder))
-    sys.argv = [f"fairseq-{module}", *with_user_dir(options.arguments, folder)]
-    if module == "train" and rank.is_rank():
+    sys.argv = [f"fairseq-{command}", *with_user_dir(options.arguments, folder)]
+    if command == "train" and rank.is_rank():
         return rank.train()
-    importlib.import_module(f"fairseq_cli.{module}").cli_main()
+    importlib.import_module(f"fairseq_cli.{command}").cli_main()
     return 0
 
 
@@ -60,10 +61,12 @@ def with_user_dir(arguments: list[str], folder: str) -> list[str]:
     """
     parser = argparse.ArgumentParser(prog="fairseq-depthwise", add_help=False, allow_abbrev=False)
     parser.add_argument("--user-dir", nargs="?", const="")
-    given = parser.parse_known_args(arguments)[0].user_dir
-    if given is not None and os.path.realpath(given) != os.path.realpath(folder):
+    user_dir = parser.parse_known_args(arguments)[0].user_dir
+    if user_dir is None:
+        return ["--user-dir", folder, *arguments]
+    if os.path.realpath(user_dir) != os.path.realpath(folder):
         raise UserError(
-            f"--user-dir {given} is another folder than the installed plugin in {folder}; leave the option out, or "
+            f"--user-dir {user_dir} is another folder than the installed plugin in {folder}; leave the option out, or "
             "call fairseq's own command with that folder"
         )
-    return arguments if given is not None else ["--user-dir", folder, *arguments]
+    return arguments

@@ -1,4 +1,4 @@
-"""``inspect``: what a checkpoint holds, or a folder that ``export --format safetensors`` wrote.
+"""``inspect``: the contents of a checkpoint, or of a folder that ``export --format safetensors`` wrote.
 
 example:
   fairseq-depthwise inspect checkpoints/checkpoint_last.pt
@@ -29,13 +29,15 @@ def run(options: argparse.Namespace) -> None:
     path = options.checkpoint
     if os.path.isdir(path):
         (path,) = checkpoint_files(path)
-    exported = os.path.basename(path) == WEIGHTS
-    summary = summarize(read_weights(path) if exported else checkpoints.load_checkpoint(path, mapped=True), path)
-    found = {"file": path, "bytes": os.path.getsize(path), **summary}
+    is_exported = os.path.basename(path) == WEIGHTS
+    state = read_weights(path) if is_exported else checkpoints.load_checkpoint(path, mapped=True)
+    summary = {"file": path, "bytes": os.path.getsize(path), **summarize(state, path)}
     if options.json:
-        print(json.dumps(found, indent=2, default=str))
+        print(json.dumps(summary, indent=2, default=str))
         return
-    width = max(map(len, found))
-    for name, value in found.items():
-        if text := shown(value):
+
+    width = max(map(len, summary))
+    for name, value in summary.items():
+        text = shown(value)
+        if text:
             print(f"{name.replace('_', ' '):{width}}  {text}")

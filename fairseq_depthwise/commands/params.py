@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from fairseq_depthwise.commands.parsers import add_json
 from fairseq_depthwise.tables import aligned
 
 if TYPE_CHECKING:
@@ -19,19 +20,22 @@ if TYPE_CHECKING:
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     from fairseq_depthwise.evaluation import published_counts as published
 
-    counted = list(map(published.count, published.ROWS))
+    counted = [published.count(row) for row in published.ROWS]
     if options.json:
-        print(json.dumps({"vocabulary": published.VOCABULARY, "rows": list(map(_as_json, counted))}, indent=2))
+        rows = [_as_json(row) for row in counted]
+        print(json.dumps({"vocabulary": published.VOCABULARY, "rows": rows}, indent=2))
         return
-    print(aligned([_HEADER, *map(_cells, counted)]), end="")
+
+    cells = [_cells(row) for row in counted]
+    print(aligned([list(cells[0]), *(list(row.values()) for row in cells)]))
     print(
-        f"\nDepth-wise LSTM: with {published.VOCABULARY:,} words. The paper counts a bias for each of them in the "
+        f"Depth-wise LSTM: with {published.VOCABULARY:,} words. The paper counts a bias for each of them in the "
         "classifier, which fairseq's tied\noutput projection does not have; it is added before comparing.\n"
         "Shallow-to-deep: with one vocabulary for each language pair, and no bias:\n"
         f"{_fitting(published.VOCABULARIES[published.SHALLOW_TO_DEEP])}.\n"
@@ -40,37 +44,39 @@ def run(options: argparse.Namespace) -> None:
     )
 
 
-def _fitting(vocabularies: Mapping[str, Interval]) -> str:
-    return ", ".join(
-        f"{pair} {words.chosen:,} words ({words.lowest:,} to {words.highest:,} fit)"
-        for pair, words in vocabularies.items()
-    )
-
-
-_HEADER = (
-    "paper", "table", "row", "words", "our parameters", "compared, M", "published, M", "difference",
-    "--share-all-embeddings and", "reading",
-)  # fmt: skip
-
-
-def _cells(counted: CountedRow) -> tuple[str, ...]:
+def _cells(counted: CountedRow) -> dict[str, str]:
+    """Return the cells of a row by the names of their columns."""
     row = counted.row
-    reading = row.reading if row.consistent else f"no consistent reading: {row.reading}"
-    return (
-        row.paper, str(row.table), row.row, f"{row.vocabulary:,}", f"{counted.parameters:,}", counted.compared,
-        row.published, counted.difference, _flags(counted), reading,
-    )  # fmt: skip
+    return {
+        "paper": row.paper,
+        "table": str(row.table),
+        "row": row.row,
+        "words": f"{row.vocabulary:,}",
+        "our parameters": f"{counted.parameters:,}",
+        "compared, M": counted.compared,
+        "published, M": row.published,
+        "difference": counted.difference,
+        "--share-all-embeddings and": _flags(counted),
+        "reading": row.reading if row.consistent else f"no consistent reading: {row.reading}",
+    }
 
 
 def _as_json(counted: CountedRow) -> dict[str, Any]:
     row = counted.row
-    names = ("paper", "table", "row", "embeddings", "vocabulary", "classifier_bias", "consistent", "reading")
+    compared = float(counted.compared)
     return {
-        **{name: getattr(row, name) for name in names},
+        "paper": row.paper,
+        "table": row.table,
+        "row": row.row,
+        "embeddings": row.embeddings,
+        "vocabulary": row.vocabulary,
+        "classifier_bias": row.classifier_bias,
+        "consistent": row.consistent,
+        "reading": row.reading,
         "flags": _flags(counted),
         "parameters": counted.parameters,
-        "parameters_with_bias_in_millions": float(counted.compared) if row.classifier_bias else None,
-        "compared_in_millions": float(counted.compared),
+        "parameters_with_bias_in_millions": compared if row.classifier_bias else None,
+        "compared_in_millions": compared,
         "published_in_millions": float(row.published),
         "difference_in_millions": float(counted.difference),
     }
@@ -78,3 +84,11 @@ def _as_json(counted: CountedRow) -> dict[str, Any]:
 
 def _flags(counted: CountedRow) -> str:
     return f"--arch {counted.row.arch} {counted.row.options}".rstrip()
+
+
+def _fitting(vocabularies: Mapping[str, Interval]) -> str:
+    """Return the sizes of vocabularies that fit, as text."""
+    texts = []
+    for pair, size in vocabularies.items():
+        texts.append(f"{pair} {size.ours:,} words ({size.lowest:,} to {size.highest:,} fit)")
+    return ", ".join(texts)

@@ -1,4 +1,4 @@
-"""What the subcommands have in common: their parsers."""
+"""The parser of subcommands, and options that several of them have."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairseq_depthwise.options import positive_int as positive_int
 class SubcommandParser(argparse.ArgumentParser):
     """Accepts files after options as well as before them: ``translate best.pt --beam 5 text.en``."""
 
-    #: Returns its module, once it is needed; see :mod:`fairseq_depthwise.cli`.
+    #: Imports the subcommand's module once it is needed; see :mod:`fairseq_depthwise.cli`.
     command: Callable[[], Any] | None = None
     _takes_options_first = False
 

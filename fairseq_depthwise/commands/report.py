@@ -11,6 +11,8 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
@@ -19,12 +21,17 @@ from fairseq_depthwise.figures import titles_of
 from fairseq_depthwise.options import require_extra
 from fairseq_depthwise.tables import aligned
 
+if TYPE_CHECKING:
+    from fairseq_depthwise.reports.training_log import Run
+
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "runs", nargs="+", metavar="RUN",
+        "runs",
+        nargs="+",
+        metavar="RUN",
         help="a log of fairseq-train --log-format json, or the folder that holds it or TensorBoard's event files",
-    )  # fmt: skip
+    )
     parser.add_argument("--output", metavar="PAGE", help="the HTML page to write")
     parser.add_argument("--force", action="store_true", help="replace PAGE if it exists")
     parser.add_argument(
@@ -33,33 +40,50 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    if options.output is None and not options.json:
+    page = options.output
+    if page is None and not options.json:
         raise UserError("report needs --output PAGE.html, or --json for the numbers alone")
-    if options.output is not None:
-        options.output = output_file("--output", options.output, force=options.force, inputs=options.runs)
+    if page is not None:
+        page = output_file("--output", page, force=options.force, inputs=options.runs)
         require_extra("analysis", "matplotlib")
 
-    from fairseq_depthwise.reports.page import make_page, summarize, summary_table
+    from fairseq_depthwise.reports.page import make_page, summary_table
     from fairseq_depthwise.reports.training_log import read_run
 
     runs = [read_run(path) for path in options.runs]
-    if options.output is not None:  # a folder's log has been found by now
-        output_file("--output", options.output, force=True, inputs=[run.source for run in runs])
-    paths = map(os.path.abspath, options.runs)
-    names = titles_of([os.path.dirname(path) if os.path.basename(path) == "train.log" else path for path in paths])
-    if options.output is not None:
-        page = make_page(names, runs)
-        with atomic_write(options.output) as file:
-            file.write(page.encode())
-        print(f"{options.output} written", file=sys.stderr)
+    names = titles_of([_named_path(path) for path in options.runs])
+    if page is not None:
+        # The logs in folders, which are known by now, may not be the page either.
+        output_file("--output", page, force=True, inputs=[run.source for run in runs])
+        text = make_page(names, runs)
+        with atomic_write(page) as file:
+            file.write(text.encode())
+        print(f"{page} written", file=sys.stderr)
     if options.json:
-        shown = ("source", "options", "series")
-        documents = [
-            {"name": name, "summary": summarize(run, runs[0]), **{field: getattr(run, field) for field in shown}}
-            for name, run in zip(names, runs, strict=True)
-        ]
-        # JSON has no nan.
-        finite = json.loads(json.dumps({"runs": documents}), parse_constant=lambda name: None)
-        print(json.dumps(finite, indent=2))
+        print(_as_json(names, runs))
     else:
         print(aligned(summary_table(names, runs)), end="")
+
+
+def _named_path(path: str) -> str:
+    """Return the path that a run is named after: the folder of a train.log."""
+    path = os.path.abspath(path)
+    return os.path.dirname(path) if os.path.basename(path) == "train.log" else path
+
+
+def _as_json(names: Sequence[str], runs: Sequence[Run]) -> str:
+    """Return all that is known of the runs; JSON has no nan, and null in its place."""
+    from fairseq_depthwise.reports.page import summarize
+
+    documents = []
+    for name, run in zip(names, runs, strict=True):
+        document = {
+            "name": name,
+            "summary": summarize(run, runs[0]),
+            "source": run.source,
+            "options": run.options,
+            "series": run.series,
+        }
+        documents.append(document)
+    finite = json.loads(json.dumps({"runs": documents}), parse_constant=lambda name: None)
+    return json.dumps(finite, indent=2)

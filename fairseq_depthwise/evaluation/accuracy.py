@@ -1,4 +1,4 @@
-"""Accuracy, for texts with one right answer a line, as a metric of sacreBLEU's kind."""
+"""Accuracy for texts with one right answer per line, as a metric like sacreBLEU's own."""
 
 from __future__ import annotations
 

@@ -41,6 +41,7 @@ def files_by_language(folder: str, endings: Sequence[str]) -> dict[str, str]:
     Raises:
         UserError: the folder has no such file, or two of one language.
     """
+    # Two files of one language would have one stem.
     paths = sorted(path for path in Path(folder).iterdir() if path.suffix in endings)
     files = {path.stem: str(path) for path in paths}
     if not files or len(files) < len(paths):
@@ -52,12 +53,12 @@ def read_score(path: str) -> LanguageScore:
     """Read the output of ``fairseq-depthwise score --json``.
 
     Raises:
-        UserError: the score is no finite number.
+        UserError: the score is not finite.
     """
     document = json.loads(Path(path).read_text(encoding="utf-8"))
     score = float(document["score"])
     if not math.isfinite(score):
-        raise UserError(f"{path} has the score {score}, which is no finite number; score that language again")
+        raise UserError(f"{path} has the score {score}, which is not finite; score that language again")
     return LanguageScore(score, str(document["metric"]), str(document["signature"]))
 
 
@@ -81,7 +82,7 @@ def require_comparable(systems: Sequence[tuple[str, Mapping[str, LanguageScore]]
 
 
 def why_missing(scores: Mapping[str, LanguageScore]) -> dict[str, str | None]:
-    """Return why scores give no BLEU94 and no BLEU4, of sacreBLEU with its default tokenizer; None where they do."""
+    """Return for each of :data:`MEANS` why it cannot be computed, or None; all need sacreBLEU's default tokenizer."""
     for language, score in scores.items():
         if "tok:13a" not in score.signature.split("|"):
             return dict.fromkeys(MEANS, f"{language} is not scored with sacreBLEU's default, but {score.signature}")
@@ -99,7 +100,7 @@ def summarize(
 ) -> dict[str, float | None]:
     """Return a system's ``mean`` over all languages, :data:`MEANS`, and ``win_ratio`` over the base in per cent.
 
-    None stands for a mean that :func:`why_missing` has a reason against, and for the win ratio without a base.
+    A mean is None where :func:`why_missing` has a reason; the win ratio is None without a base.
     """
     summary: dict[str, float | None] = {"mean": fmean(score.score for score in scores.values())}
     for name, reason in why_missing(scores).items():

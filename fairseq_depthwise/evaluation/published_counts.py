@@ -27,19 +27,19 @@ VOCABULARY = 35_627
 
 
 class Interval(NamedTuple):
-    """Sizes of the vocabulary for which all counts of a language pair round to the printed ones, and our choice.
+    """Sizes of the vocabulary for which all counts of a language pair round to the printed ones, and the one in use.
 
     The printed counts are those of the models without relative positions and with them.
     """
 
     lowest: int
     highest: int
-    chosen: int
+    ours: int
 
 
-#: Paper -> language pair -> vocabulary: of shallow-to-deep models joint and tied as well, of multi-unit models supposed
-#: to be as large on both sides. Ignored are the counts of the English-German models with 6 layers and with 4 units,
-#: which fit none.
+#: Paper -> language pair -> vocabulary. That of shallow-to-deep models is joint and tied as well; multi-unit models are
+#: assumed to have as many words on both sides. No vocabulary fits the counts of the English-German models with 6 layers
+#: and with 4 units, which are ignored.
 VOCABULARIES = {
     DEPTHWISE: {},
     SHALLOW_TO_DEEP: {"En-De": Interval(33_108, 33_338, 33_200), "En-Fr": Interval(44_165, 44_711, 44_400)},
@@ -50,7 +50,7 @@ VOCABULARIES = {
     },
 }
 
-#: Ends of the names of biases that our pre-norm Transformer has, and that of the depth-wise paper has not.
+#: Ends of the names of biases that our pre-norm Transformer has and the depth-wise paper's lacks.
 _BIASES = ("_projection.bias", "feed_forward.second.bias")
 
 _SET_FOR_BOTH = "one set of gates for both stacks; the text says one for each"
@@ -60,9 +60,9 @@ _SAME_WITH_RELATIVE_POSITIONS = "without relative positions; with them, in the p
 class PublishedRow(NamedTuple):
     """One row of a paper's table, with millions of parameters as printed.
 
-    ``reading`` is the interpretation of the row that gives that count, or why there is none: ``consistent`` is False
-    where no interpretation agrees with the text and the other rows. ``options`` are those of the model, with numbers;
-    ``uncounted`` the ends of the names of parameters that the paper's program has not.
+    ``reading`` is the interpretation of the row that gives that count, or the reason why there is none: ``consistent``
+    is False where no interpretation agrees with the text and the other rows. ``options`` are those of the model, with
+    numbers; ``uncounted`` are the ends of the names of parameters that the paper's program does not have.
     """
 
     paper: str
@@ -80,13 +80,33 @@ class PublishedRow(NamedTuple):
 
 
 def _row(
-    paper: str, prefix: str, table: int, row: str, preset: str, published: str, reading: str = "", ok: bool = True,
-    **others: Any,
-) -> PublishedRow:  # fmt: skip
+    paper: str,
+    prefix: str,
+    table: int,
+    row: str,
+    preset: str,
+    published: str,
+    reading: str = "",
+    consistent: bool = True,
+    **optional: Any,
+) -> PublishedRow:
     """Return a row with the vocabulary of its language pair, where its name begins with one."""
-    words = next((one.chosen for pair, one in VOCABULARIES[paper].items() if row.startswith(pair)), VOCABULARY)
-    arch, bias = f"{prefix}_transformer{preset}", paper != SHALLOW_TO_DEEP
-    return PublishedRow(paper, table, row, arch, published, reading, ok, words, bias, **others)
+    vocabulary = VOCABULARY
+    for pair, interval in VOCABULARIES[paper].items():
+        if row.startswith(pair):
+            vocabulary = interval.ours
+    return PublishedRow(
+        paper,
+        table,
+        row,
+        f"{prefix}_transformer{preset}",
+        published,
+        reading,
+        consistent,
+        vocabulary,
+        classifier_bias=paper != SHALLOW_TO_DEEP,
+        **optional,
+    )
 
 
 _depthwise = partial(_row, DEPTHWISE, "depthwise_lstm")
@@ -95,13 +115,22 @@ _multi_unit = partial(_row, MULTI_UNIT, "mute", embeddings=DECODER_TIED)
 
 
 def _vanilla(table: int, row: str, layers: int, published: str) -> PublishedRow:
-    depth = f"--encoder-layers {layers} --decoder-layers {layers}"
-    others: dict[str, Any] = {"reading": _FEWER_BIASES, "options": depth, "uncounted": _BIASES}
-    return _row(DEPTHWISE, "sdt", table, row, "_wmt_en_de_pre_norm", published, **others)
+    """Return a row of the depth-wise paper's pre-norm Transformer, which has fewer biases than ours."""
+    return _row(
+        DEPTHWISE,
+        "sdt",
+        table,
+        row,
+        "_wmt_en_de_pre_norm",
+        published,
+        reading=_FEWER_BIASES,
+        options=f"--encoder-layers {layers} --decoder-layers {layers}",
+        uncounted=_BIASES,
+    )
 
 
 _FEWER_BIASES = (
-    "less the biases of attention and of the second layer of feed-forward nets, which the authors do not have"
+    "without the biases of attention and of the second layer of feed-forward nets, which the authors do not have"
 )
 _ABSOLUTE = "--max-relative-positions 0"
 _TWO_CELLS = "shared gates as the text has them give less"
@@ -111,22 +140,28 @@ _PRE_NORM = "this vocabulary gives 61.1; 63 takes 35,859 words or more"
 _UNITS_GIVE_MORE = "18 more units are 56.76 M more than the row + Relative"
 
 ROWS = (
+    # Depth-wise LSTM, Table 2: the cell.
     _vanilla(2, "Transformer", 6, "62.37"),
     _depthwise(2, "depth-wise RNN", "_wmt_en_de_rnn", "68.67"),
     _depthwise(2, "depth-wise LSTM", "_wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
+    # Table 3: the hidden net.
     _depthwise(3, "1-layer (Eq. 5)", "_wmt_en_de_1layer", "45.05", _SET_FOR_BOTH),
     _depthwise(3, "2-layer, 2048", "_wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
     _depthwise(3, "2-layer, 1586", "_wmt_en_de_hidden1536", "62.37", f"1586 is 1536; {_SET_FOR_BOTH}"),
+    # Table 4: how the decoder's attentions reach the cell.
     _depthwise(4, "concat", "_wmt_en_de_concat", "78.90"),
     _depthwise(4, "add", "_wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
     _depthwise(4, "2 depth-wise LSTMs", "_wmt_en_de_two_cells", "100.18", _TWO_CELLS, False),
+    # Table 5: which parameters layers share.
     _depthwise(5, "all", "_wmt_en_de_share_all", "44.00", _SET_FOR_BOTH),
     _depthwise(5, "gate", "_wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
     _depthwise(5, "none", "_wmt_en_de_share_none", "87.59"),
-    *(
-        _vanilla(6, f"Transformer, {layers} layers", layers, published)
-        for layers, published in ((3, "40.33"), (6, "62.37"), (12, "106.47"), (18, "150.57"), (24, "194.66"))
-    ),
+    # Table 6: depth.
+    _vanilla(6, "Transformer, 3 layers", 3, "40.33"),
+    _vanilla(6, "Transformer, 6 layers", 6, "62.37"),
+    _vanilla(6, "Transformer, 12 layers", 12, "106.47"),
+    _vanilla(6, "Transformer, 18 layers", 18, "150.57"),
+    _vanilla(6, "Transformer, 24 layers", 24, "194.66"),
     _depthwise(6, "3 layers", "_wmt_en_de_3l", "46.63"),
     _depthwise(6, "6 layers", "_wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
     _depthwise(6, "12 layers", "_wmt_en_de_12l", "122.23"),
@@ -135,6 +170,7 @@ ROWS = (
     _depthwise(6, "Big, 12 layers", "_wmt_en_de_big_12l", "452.04", _BIG_12, False),
     _depthwise(6, "Big, 12-6 layers", "_wmt_en_de_big_12l_6l", "338.75", "relative keys up to distance 16"),
     _depthwise(6, "Big, 12-6 layers, 1-layer", "_wmt_en_de_big_12l_6l_1layer", "288.41", _BIG_1_LAYER, False),
+    # Shallow-to-deep, Table 1.
     _shallow_to_deep("En-De, 6 layers", "_wmt_en_de_pre_norm", "63", _PRE_NORM, False),
     _shallow_to_deep("En-De, 24 layers", "_wmt_en_de_24l_absolute", "118", _SAME_WITH_RELATIVE_POSITIONS),
     _shallow_to_deep("En-De, 48 layers", "_wmt_en_de_48l_absolute", "194", _SAME_WITH_RELATIVE_POSITIONS),
@@ -144,18 +180,21 @@ ROWS = (
     _shallow_to_deep("En-Fr, 24 layers", "_wmt_en_de_24l_absolute", "124", _SAME_WITH_RELATIVE_POSITIONS),
     _shallow_to_deep("En-Fr, 48 layers", "_wmt_en_de_48l_absolute", "199", _SAME_WITH_RELATIVE_POSITIONS),
     _shallow_to_deep("En-Fr, Big, 6 layers", "_wmt_en_de_big_pre_norm", "222"),
+    # Multi-unit, Table 1: NIST.
     _multi_unit(1, "NIST Zh-En, Base", "_wmt_en_de_relative", "95", options=_ABSOLUTE),
     _multi_unit(1, "NIST Zh-En, + Relative", "_wmt_en_de_relative", "95"),
     _multi_unit(1, "NIST Zh-En, Big + Relative", "_wmt_en_de_big", "277"),
     _multi_unit(1, "NIST Zh-En, MUTE, 4 units", "", "152"),
     _multi_unit(1, "NIST Zh-En, + Bias", "_biased", "152"),
     _multi_unit(1, "NIST Zh-En, + Bias + Seq.", "_sequential", "152"),
+    # Table 2: WMT14.
     _multi_unit(2, "En-De, Base", "_wmt_en_de_relative", "81", options=_ABSOLUTE),
     _multi_unit(2, "En-De, + Relative", "_wmt_en_de_relative", "81"),
     _multi_unit(2, "En-De, Big + Relative", "_wmt_en_de_big", "251"),
     _multi_unit(2, "En-De, MUTE, 4 units", "", "130", _UNITS_GIVE_MORE, False),
     _multi_unit(2, "En-De, + Bias", "_biased", "130", _UNITS_GIVE_MORE, False),
     _multi_unit(2, "En-De, + Bias + Seq.", "_sequential", "130", _UNITS_GIVE_MORE, False),
+    # Table 3: WMT18.
     _multi_unit(3, "WMT18 Zh-En, Base", "_wmt_en_de_relative", "81", options=_ABSOLUTE),
     _multi_unit(3, "WMT18 Zh-En, + Relative", "_wmt_en_de_relative", "81"),
     _multi_unit(3, "WMT18 Zh-En, + Bias + Seq.", "_sequential", "130", _UNITS_GIVE_MORE, False),
@@ -177,13 +216,18 @@ class CountedRow(NamedTuple):
 
 def count(row: PublishedRow) -> CountedRow:
     """Build the row's model without memory and count its parameters."""
+    # As options of fairseq-train: "--share-all-embeddings 1 --encoder-layers 6".
     words = f"{row.embeddings} 1 {row.options}".replace("--", "").replace("-", "_").split()
-    options = SimpleNamespace(**{name: int(value) for name, value in zip(words[::2], words[1::2], strict=True)})
+    names, numbers = words[::2], words[1::2]
+    options = SimpleNamespace(**dict(zip(names, map(int, numbers), strict=True)))
     ARCH_CONFIG_REGISTRY[row.arch](options)
     model = build_without_memory(ARCH_MODEL_REGISTRY[row.arch], vars(options), row.vocabulary, row.vocabulary)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
-    parameters = sum(sizes.values())
-    digits = len(row.published.partition(".")[2])
+
     counted = sum(size for name, size in sizes.items() if not name.endswith(row.uncounted))
-    compared = f"{(counted + row.classifier_bias * row.vocabulary) / 1e6:.{digits}f}"
-    return CountedRow(row, parameters, compared, f"{float(compared) - float(row.published):+.{digits}f}")
+    if row.classifier_bias:
+        counted += row.vocabulary
+    digits = len(row.published.partition(".")[2])
+    compared = f"{counted / 1e6:.{digits}f}"
+    difference = f"{float(compared) - float(row.published):+.{digits}f}"
+    return CountedRow(row, sum(sizes.values()), compared, difference)

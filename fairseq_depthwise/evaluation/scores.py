@@ -1,4 +1,6 @@
-r"""BLEU as each paper computes it, chrF, and accuracy, all with sacreBLEU.
+r"""BLEU as the papers compute it, chrF, and accuracy, all with sacreBLEU.
+
+A new metric is an entry of :data:`METRICS`.
 
 ``tokenized`` and ``tokenized-lc`` equal ``multi-bleu.perl`` of Moses without and with ``-lc``. The script
 splits words at ASCII white space and lowers ASCII letters only. Python's ``split`` and ``lower`` do more.
@@ -10,19 +12,15 @@ includes both neighboring bytes, and so the second hyphen of ``a-b-c`` is not sp
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEUScore
 
 from fairseq_depthwise.evaluation.accuracy import Accuracy
-
-METRICS = ("sacrebleu", "tokenized", "tokenized-lc", "compound-split", "chrf", "accuracy")
-
-#: Metrics that do not tokenize: hypotheses and references must be tokenized.
-TOKENIZED = ("tokenized", "tokenized-lc", "compound-split")
 
 #: White space for Python but not for a program that reads bytes -> private-use characters.
 _INNER_SPACE = {
@@ -31,10 +29,10 @@ _INNER_SPACE = {
 }
 _ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
-#: Of bytes, whose white space is that of ASCII.
+#: Matches bytes, whose white space is that of ASCII.
 _COMPOUND = re.compile(rb"(\S)-(\S)")
 
-#: What is told of a BLEU -> its name in sacreBLEU's result.
+#: Fields of :attr:`Score.ngrams` -> their names in sacreBLEU's result.
 _NGRAMS = {
     "counts": "counts",
     "totals": "totals",
@@ -45,12 +43,106 @@ _NGRAMS = {
 }
 
 
+def _unchanged(sentence: str) -> str:
+    return sentence
+
+
+def _split_at_ascii_space(sentence: str) -> str:
+    """Return a sentence that Python splits into the words that a program which reads bytes would see."""
+    return sentence.translate(_INNER_SPACE)
+
+
+def _lower_ascii(sentence: str) -> str:
+    return _split_at_ascii_space(sentence.translate(_ASCII_LOWER))
+
+
+def _split_compounds(sentence: str) -> str:
+    text = sentence.encode("utf-8", "surrogatepass")
+    split = _COMPOUND.sub(rb"\1 ##AT##-##AT## \2", text)
+    return _split_at_ascii_space(split.decode("utf-8", "surrogatepass"))
+
+
+def _sacrebleu(tokenize: str = "13a") -> BLEU:
+    return BLEU(tokenize=tokenize, force=True)  # in place of sacreBLEU's warning there is looks_tokenized
+
+
+def _multi_bleu() -> BLEU:
+    return BLEU(tokenize="none", force=True, smooth_method="none")
+
+
+def _chrf(chrf_word_order: int = 0) -> CHRF:
+    return CHRF(word_order=chrf_word_order)
+
+
+@dataclass(frozen=True)
+class MetricSpec:
+    """A value of ``--metric``.
+
+    Attributes:
+        help: what it is, for the option's help.
+        scorer: returns sacreBLEU's object; its arguments are options of ``score``.
+        text: what it scores: "detokenized" or "tokenized" text, or "answers", which are right or wrong as a whole.
+        prepare: changes a sentence before it is scored.
+        signature: entries of sacreBLEU's signature that describe ``prepare``.
+        options: the options of ``score`` that ``scorer`` takes.
+    """
+
+    help: str
+    scorer: Callable[..., Metric]
+    text: str
+    prepare: Callable[[str], str] = _unchanged
+    signature: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+
+
+#: Value of ``--metric`` -> metric; the first is the default.
+METRICS = {
+    "sacrebleu": MetricSpec(
+        help="BLEU of detokenized text",
+        scorer=_sacrebleu,
+        text="detokenized",
+        options=("tokenize",),
+    ),
+    "tokenized": MetricSpec(
+        help="BLEU of tokenized text, as multi-bleu.perl of Moses",
+        scorer=_multi_bleu,
+        text="tokenized",
+        prepare=_split_at_ascii_space,
+    ),
+    "tokenized-lc": MetricSpec(
+        help="the same with -lc",
+        scorer=_multi_bleu,
+        text="tokenized",
+        prepare=_lower_ascii,
+        signature={"case": "lc-ascii"},
+    ),
+    "compound-split": MetricSpec(
+        help="BLEU of tokenized text with words split at hyphens",
+        scorer=_multi_bleu,
+        text="tokenized",
+        prepare=_split_compounds,
+        signature={"tok": "compound-split"},
+    ),
+    "chrf": MetricSpec(
+        help="chrF of detokenized text",
+        scorer=_chrf,
+        text="detokenized",
+        options=("chrf_word_order",),
+    ),
+    "accuracy": MetricSpec(
+        help="share of lines that are equal to the reference",
+        scorer=Accuracy,
+        text="answers",
+    ),
+}
+
+
 @dataclass(frozen=True)
 class Score:
     """A system's score, from 0 to 100, with sacreBLEU's name, line and signature.
 
     ``ngrams`` of BLEU: matching and all n-grams for n = 1 to 4, precisions in per cent (smoothed for ``sacrebleu``),
-    brevity penalty, lengths in words; empty for chrF.
+    brevity penalty, lengths in words; empty for other metrics.
     """
 
     name: str
@@ -62,50 +154,37 @@ class Score:
 
 
 class TranslationMetric:
-    """One of :data:`METRICS` with its options: sacreBLEU's tokenizer for ``sacrebleu``, word n-grams for ``chrf``."""
+    """One of :data:`METRICS`, with the options that its scorer takes: ``tokenize`` or ``chrf_word_order``."""
 
-    def __init__(self, name: str = "sacrebleu", *, tokenize: str = "13a", chrf_word_order: int = 0) -> None:
+    def __init__(self, name: str = "sacrebleu", **options: Any) -> None:
         self.name = name
-        self.tokenized = name in TOKENIZED
-        #: sacreBLEU's own object, for prepared sentences.
-        self.scorer: BLEU | CHRF | Accuracy
-        if name == "chrf":
-            self.scorer = CHRF(word_order=chrf_word_order)
-        elif name == "accuracy":
-            self.scorer = Accuracy()
-        elif self.tokenized:
-            self.scorer = BLEU(tokenize="none", force=True, smooth_method="none")
-        else:
-            self.scorer = BLEU(tokenize=tokenize, force=True)  # its warning of tokenized text is looks_tokenized here
+        self.spec = METRICS[name]
+        #: Whether hypotheses and references must be tokenized.
+        self.tokenized = self.spec.text == "tokenized"
+        #: Whether a line is right or wrong as a whole.
+        self.scores_answers = self.spec.text == "answers"
+        #: sacreBLEU's object, which takes prepared sentences.
+        self.scorer = self.spec.scorer(**options)
 
     def prepare(self, sentences: Sequence[str]) -> list[str]:
         """Return sentences as they are passed to sacreBLEU."""
-        prepared = list(sentences)
-        if self.name == "compound-split":
-            prepared = [_split_compounds(sentence) for sentence in prepared]
-        if self.name == "tokenized-lc":
-            prepared = [sentence.translate(_ASCII_LOWER) for sentence in prepared]
-        return [sentence.translate(_INNER_SPACE) for sentence in prepared] if self.tokenized else prepared
+        return [self.spec.prepare(sentence) for sentence in sentences]
 
     def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
         """Score a system; each of the references is as long as the hypotheses."""
-        result = self.scorer.corpus_score(self.prepare(hypotheses), list(map(self.prepare, references)))
-        ngrams = {name: getattr(result, of) for name, of in _NGRAMS.items()} if isinstance(result, BLEUScore) else {}
+        prepared = [self.prepare(reference) for reference in references]
+        result = self.scorer.corpus_score(self.prepare(hypotheses), prepared)
+        ngrams = {}
+        if isinstance(result, BLEUScore):
+            ngrams = {name: getattr(result, name_in_result) for name, name_in_result in _NGRAMS.items()}
         return Score(result.name, result.score, str(result), self.signature(), len(hypotheses), ngrams)
 
     def signature(self) -> str:
-        """Return sacreBLEU's signature of the last score, with the preprocessing of the text."""
+        """Return sacreBLEU's signature of the last score, with the preparation of the text."""
         signature = self.scorer.get_signature()
-        if self.name == "tokenized-lc":
-            signature.update("case", "lc-ascii")
-        if self.name == "compound-split":
-            signature.update("tok", "compound-split")
+        for key, value in self.spec.signature.items():
+            signature.update(key, value)
         return str(signature)
-
-
-def _split_compounds(sentence: str) -> str:
-    text = sentence.encode("utf-8", "surrogatepass")
-    return _COMPOUND.sub(rb"\1 ##AT##-##AT## \2", text).decode("utf-8", "surrogatepass")
 
 
 def join_compounds(sentence: str) -> str:
@@ -115,8 +194,9 @@ def join_compounds(sentence: str) -> str:
 
 def looks_tokenized(hypotheses: Sequence[str], reference: Sequence[str]) -> bool:
     """Return whether many translations end in a separate full stop, unlike the reference."""
-    alone, expected = (sum(line.rstrip().endswith(" .") for line in text) for text in (hypotheses, reference))
-    return alone > len(hypotheses) / 10 and alone > 2 * expected
+    separate = sum(line.rstrip().endswith(" .") for line in hypotheses)
+    expected = sum(line.rstrip().endswith(" .") for line in reference)
+    return separate > len(hypotheses) / 10 and separate > 2 * expected
 
 
 def detokenize(sentences: Sequence[str], language: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Significance of a difference between systems: paired tests of sacreBLEU, and the variation over seeds.
 
-The statistics of each sentence in a few bytes serve to compare systems without their text.
+Systems can be compared without their text, from the statistics of each sentence in a few bytes.
 """
 
 from __future__ import annotations
@@ -52,58 +52,65 @@ def paired_test(
     """Return sacreBLEU's p value of the difference between two systems, by a key of :data:`TESTS`.
 
     The bootstrap is one-sided (its differences are centered after their absolute values are taken): a two-sided p value
-    is about twice as large. Approximate randomization is two-sided. sacreBLEU takes the seed 0 for none.
+    is about twice as large. Approximate randomization is two-sided. sacreBLEU treats the seed 0 as no seed.
 
-    Accuracy has the exact sign test instead, two-sided: many of its draws are as far apart as the systems are, and
-    sacreBLEU counts only those that are further apart.
+    Accuracy has the exact two-sided sign test instead: many resamples differ exactly as much as the systems do, and
+    sacreBLEU counts only larger differences.
     """
-    if metric.name == "accuracy":
-        return sign_test(*(_right_answers(sentences, references) for sentences in (base, system)))
+    if metric.scores_answers:
+        return sign_test(_right_answers(base, references), _right_answers(system, references))
+    os.environ["SACREBLEU_SEED"] = str(seed)  # where sacreBLEU reads it
     systems: list[tuple[str, Sequence[str]]] = [("base", metric.prepare(base)), ("system", metric.prepare(system))]
     prepared = [metric.prepare(reference) for reference in references]
-    os.environ["SACREBLEU_SEED"] = str(seed)  # where sacreBLEU reads it
-    results: Any = PairedTest(systems, {"metric": metric.scorer}, prepared, TESTS[test], samples)()[1]
-    # Results also has the systems' names; the other list, under the metric's full name, is of base and system.
-    ((of_base, of_system),) = (values for name, values in results.items() if name != "System")
+    columns: Any = PairedTest(systems, {"metric": metric.scorer}, prepared, TESTS[test], samples)()[1]
+
+    # One column has the systems' names, the other, called as the metric, the results of base and system.
+    (name,) = columns.keys() - {"System"}
+    of_base, of_system = columns[name]
     # Every difference is at least zero. sacreBLEU counts those above, of which equal systems have none.
     return 1.0 if of_base.score == of_system.score else float(of_system.p_value)
 
 
 def _right_answers(sentences: Sequence[str], references: Sequence[Sequence[str]]) -> list[bool]:
     """Return which sentences are equal to one of their references, as :class:`Accuracy` counts them."""
-    return [
-        sentence.strip() in {answer.strip() for answer in answers}
-        for sentence, *answers in zip(sentences, *references, strict=True)
-    ]
+    right = []
+    for sentence, *answers in zip(sentences, *references, strict=True):
+        stripped = {answer.strip() for answer in answers}
+        right.append(sentence.strip() in stripped)
+    return right
 
 
 def sign_test(base: Sequence[bool], system: Sequence[bool]) -> float:
-    """Return how often chance alone would divide the sentences that one system alone has right as unevenly, or more."""
+    """Return the two-sided p value of the exact sign test over the sentences that only one system has right."""
     better = sum(after and not before for before, after in zip(base, system, strict=True))
     worse = sum(before and not after for before, after in zip(base, system, strict=True))
     differing = better + worse
+    # The binomial distribution's tail up to the rarer outcome, on both sides.
     tail = sum(math.comb(differing, count) for count in range(min(better, worse) + 1))
     return min(1.0, 2 * tail / 2**differing)
 
 
 def count_sentences(metric: TranslationMetric, hypotheses: Sequence[str], reference: Sequence[str]) -> np.ndarray:
     """Return an array of sentences x :data:`COLUMNS` for a BLEU of one reference."""
-    scores = [
-        metric.scorer.corpus_score(metric.prepare([hypothesis]), [metric.prepare([line])])
-        for hypothesis, line in zip(hypotheses, reference, strict=True)
-    ]
-    return np.array([[score.sys_len, score.ref_len, *score.counts] for score in scores], dtype=np.uint16)
+    bleu: Any = metric.scorer
+    rows = []
+    for hypothesis, line in zip(hypotheses, reference, strict=True):
+        score = bleu.corpus_score(metric.prepare([hypothesis]), [metric.prepare([line])])
+        rows.append([score.sys_len, score.ref_len, *score.counts])
+    return np.array(rows, dtype=np.uint16)
 
 
 def corpus_bleu(metric: TranslationMetric, counts: np.ndarray) -> float:
     """Return the BLEU of the sentences in an array of :func:`count_sentences`."""
     bleu: Any = metric.scorer
+    hypothesis_length, reference_length, *matches = counts.sum(axis=0, dtype=np.int64).tolist()
+    # A sentence of n words has n - k n-grams of k + 1 words.
     lengths = counts[:, :1].astype(np.int64)
-    totals = np.maximum(lengths - np.arange(4), 0).sum(axis=0)
-    sums = counts.sum(axis=0, dtype=np.int64)
-    return bleu.compute_bleu(
-        sums[2:].tolist(), totals.tolist(), int(sums[0]), int(sums[1]), bleu.smooth_method, bleu.smooth_value
-    ).score
+    totals = np.maximum(lengths - np.arange(4), 0).sum(axis=0).tolist()
+    score = bleu.compute_bleu(
+        matches, totals, hypothesis_length, reference_length, bleu.smooth_method, bleu.smooth_value
+    )
+    return float(score.score)
 
 
 def bootstrap_interval(
@@ -114,21 +121,31 @@ def bootstrap_interval(
     Args:
         systems, bases: an array of :func:`count_sentences` for each seed, of one test set.
     """
-    generator, means = np.random.default_rng(12345), []
+    generator = np.random.default_rng(12345)
+    means = []
     for _ in range(samples):
+        # The same sentences of all systems, and the same seeds of system and base.
         rows = generator.choice(len(systems[0]), len(systems[0]))
         seeds = generator.choice(len(systems), len(systems))
-        pairs = [(systems[seed][rows], bases[seed][rows]) for seed in seeds]
-        means.append(np.mean([corpus_bleu(metric, system) - corpus_bleu(metric, base) for system, base in pairs]))
+        differences = []
+        for seed in seeds:
+            score = corpus_bleu(metric, systems[seed][rows])
+            differences.append(score - corpus_bleu(metric, bases[seed][rows]))
+        means.append(np.mean(differences))
     low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)
 
 
-def holm(ps: Sequence[float]) -> list[float]:
+def holm(p_values: Sequence[float]) -> list[float]:
     """Return p values corrected for their number (Holm, 1979), so that a level holds for all of them together."""
-    corrected, largest = [0.0] * len(ps), 0.0
-    for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
-        largest = max(largest, min(1.0, (len(ps) - rank) * ps[place]))
+    # The smallest p value is multiplied by the number of tests, the next by one less, and so on; none may become
+    # smaller than one before.
+    corrected = [0.0] * len(p_values)
+    largest = 0.0
+    ascending = sorted(range(len(p_values)), key=p_values.__getitem__)
+    for rank, place in enumerate(ascending):
+        scaled = (len(p_values) - rank) * p_values[place]
+        largest = max(largest, min(1.0, scaled))
         corrected[place] = largest
     return corrected
 
@@ -139,6 +156,6 @@ def to_text(counts: np.ndarray) -> str:
 
 
 def from_text(text: str) -> np.ndarray:
-    """Return the array that :func:`to_text` was given."""
+    """Return the array of :func:`count_sentences` that :func:`to_text` compressed."""
     numbers = np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype="<u2")
     return numbers.reshape(COLUMNS, -1).T

@@ -44,13 +44,19 @@ def read_translations(path: str, *, tokenized: bool = False) -> Translations:
     lines = read_lines(path)
     if not any(map(_HYPOTHESIS.match, lines)):
         return Translations(path, lines)
-    text = _numbered_lines(path, lines)
-    kind = "D" if "D" in text and not (tokenized and "H" in text) else "H"
-    sentences, decoded = text[kind], text.get("D", text[kind])
-    if (subwords := subwords_in(sentences)) and sentences != decoded:
+    texts = _numbered_lines(path, lines)
+    kind = "D"
+    if "D" not in texts or (tokenized and "H" in texts):
+        kind = "H"
+    sentences = texts[kind]
+    decoded = texts.get("D", sentences)
+
+    subwords = subwords_in(sentences)
+    if subwords is not None and sentences != decoded:
         sentences = [_words(line, subwords) for line in sentences]
+    # fairseq decodes T- lines as it does D- lines.
     same_form = list(map(str.split, sentences)) == list(map(str.split, decoded))
-    return Translations(path, sentences, f"{kind}-", text.get("T") if same_form else None)
+    return Translations(path, sentences, f"{kind}-", texts.get("T") if same_form else None)
 
 
 def read_reference(path: str) -> list[str]:
@@ -73,31 +79,40 @@ def read_lines(path: str) -> list[str]:
 
 def subwords_in(sentences: Sequence[str]) -> str | None:
     """Return the kind of subwords in sentences, by its name in ``--post-process``; None if they are words."""
-    return next((name for name, mark in _SUBWORDS.items() if any(map(mark.search, sentences))), None)
+    for kind, mark in _SUBWORDS.items():
+        if any(map(mark.search, sentences)):
+            return kind
+    return None
 
 
 def _numbered_lines(path: str, lines: Sequence[str]) -> dict[str, list[str]]:
-    """Return the text of the S-, T-, H- and D- lines that there are, by number; of ``--nbest`` the best hypotheses."""
+    """Return the S-, T-, H- and D- lines by kind, in the order of their numbers; of ``--nbest`` the best hypotheses."""
     texts: dict[str, dict[int, str]] = {}
     last: dict[str, int] = {}
-    for parts in filter(None, map(_NUMBERED.fullmatch, lines)):
-        kind, number, text = parts[1], int(parts[2]), parts[3] or ""
-        known = texts.setdefault(kind, {})
+    for match in map(_NUMBERED.fullmatch, lines):
+        if match is None:
+            continue
+        kind, number, text = match[1], int(match[2]), match[3] or ""
+        by_number = texts.setdefault(kind, {})
         # The hypotheses of a sentence are consecutive; its source and its reference occur once.
-        if number in known and (kind in "ST" or last[kind] != number):
-            raise UserError(
-                f"{path} has {kind}-{number} twice, not as one sentence's --nbest; give the output of one run"
-            )
-        known.setdefault(number, text.partition("\t")[2] if kind in "HD" else text)
+        if number in by_number and (kind in "ST" or last[kind] != number):
+            raise UserError(f"{path} has {kind}-{number} twice; give the output of one run")
+        if kind in "HD":  # which have the score before the text
+            _score, _, text = text.partition("\t")
+        by_number.setdefault(number, text)
         last[kind] = number
-    count = 1 + max(max(of_kind) for of_kind in texts.values())
-    for kind, of_kind in texts.items():
-        if missing := count - len(of_kind):
+
+    count = 1 + max(max(by_number) for by_number in texts.values())
+    ordered = {}
+    for kind, by_number in texts.items():
+        missing = count - len(by_number)
+        if missing:
             raise UserError(
                 f"{path} has no {kind}- line for {missing:,} of the sentences 0 to {count - 1}; give the whole output "
                 "of a run, parts one after the other in one file"
             )
-    return {kind: [text for _, text in sorted(of_kind.items())] for kind, of_kind in texts.items()}
+        ordered[kind] = [text for _, text in sorted(by_number.items())]
+    return ordered
 
 
 def _words(line: str, kind: str) -> str:

@@ -11,7 +11,7 @@ from fairseq.models import MODEL_REGISTRY
 from fairseq.models.transformer import TransformerModel
 from torch import Tensor
 
-from fairseq_compat import UserError, belonging
+from fairseq_compat import UserError, provenance
 from fairseq_compat.checkpoints import require_finite
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.sizes import build_with_words, family_of
@@ -60,7 +60,7 @@ def read_trained_model(path: str, option: str = "") -> TrainedModel:
             f"{named} holds a model of the architecture {arch}; it must be one of this plugin's, such as "
             "sdt_transformer, or fairseq's transformer"
         )
-    config = belonging.options_class(arch).complete(SimpleNamespace(**given))
+    config = provenance.options_class(arch).complete(SimpleNamespace(**given))
     return TrainedModel(path, family, config, values, checkpoint.updates, remarks)
 
 

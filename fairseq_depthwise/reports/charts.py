@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,9 +14,10 @@ from fairseq_depthwise.figures import save_figure, style_of
 from fairseq_depthwise.reports.training_log import TRAINING, Run
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Metric, section, title and unit. Other metrics, but those ignored, are auxiliary losses of models, or gates.
+#: Metric -> section, title and unit. Other metrics, but those ignored, are auxiliary losses of models, or gates.
 _CHARTS = {
     "loss": ("Loss", "Loss", "bits"),
     "nll_loss": ("Loss", "Loss without smoothing and penalties", "bits"),
@@ -35,14 +35,19 @@ _IGNORED = re.compile(
     r"|(ppl|peak_lr|stage|clip|ups|wpb|bsz|train_wall|wall|gb_free|accuracy|n_correct|total)$"
 )
 #: ``permutation_penalty_2``, and ``encoder_forget_gate_layer2b`` of the second cell in a layer.
-_OF_LAYER = re.compile(r"(\w+?)_(?:layer)?\d{1,9}[ab]?$")
+_OF_LAYER = re.compile(r"(\w+?)_(?:layer)?\d+[ab]?$")
 
 #: Points of a curve, about one for each pixel, and markers on it.
 _POINTS, _MARKED = 500, 12
-#: More metrics than any training has, each of which would take a tenth of a second.
-_MOST_CHARTS = 300
 #: An axis is logarithmic from this ratio between largest and smallest value on.
 _LOGARITHMIC = 200
+
+
+class Axis(NamedTuple):
+    """What a chart is drawn over: updates, or with the seconds of its ``unit`` the time of training."""
+
+    name: str
+    unit: int = 0
 
 
 class Curve(NamedTuple):
@@ -55,33 +60,46 @@ class Curve(NamedTuple):
     widths: np.ndarray
 
 
-def charts_of(runs: Sequence[Run]) -> Iterator[tuple[str, str, str]]:
-    """Yield section, title and ``<svg>`` of all metrics that the runs have; those of single layers share a chart."""
+class Chart(NamedTuple):
+    """A chart as an ``<svg>`` element."""
+
+    section: str
+    title: str
+    svg: str
+
+
+def charts_of(runs: Sequence[Run]) -> Iterator[Chart]:
+    """Yield the charts of all metrics that the runs have; metrics of single layers share a chart."""
     seconds = max(run.seconds for run in runs)
-    axes = [("updates", 0)]
-    axes_of_validated = [*axes, _clock(seconds)] if seconds else axes
-    for name, metrics in islice(_metrics_by_chart(runs).items(), _MOST_CHARTS):
-        section = "Gates and cell states" if name.endswith(("_gate", "_cell_norm")) else "Auxiliary losses"
-        section, title, unit = _CHARTS.get(name, (section, name.replace("_", " ").capitalize(), "mean"))
-        for axis, scale in axes_of_validated if name in _VALIDATED else axes:
+    for name, metrics in _metrics_by_chart(runs).items():
+        axes = [Axis("updates")]
+        if seconds and name in _VALIDATED:
+            axes.append(_clock(seconds))
+        section, title, unit = _described(name)
+        for axis in axes:
             curves: list[Curve] = []
             for number, run in enumerate(runs):
-                curves += _curves(number, run, metrics, scale)
-            if not curves:
-                continue
-            over_time = scale > 0
-            label = f"{axis} of training" if over_time else axis
-            svg = _svg(partial(_draw, runs, curves, scale, label, unit))
-            yield section, f"{title} over time" if over_time else title, svg
+                curves += _curves(number, run, metrics, axis)
+            if curves:
+                svg = _svg(runs, curves, axis, unit)
+                yield Chart(section, f"{title} over time" if axis.unit else title, svg)
 
 
-def _clock(seconds: float) -> tuple[str, int]:
-    """Return the unit of time that fits a training, and its seconds."""
+def _clock(seconds: float) -> Axis:
+    """Return the axis with the unit of time that fits a training."""
     if seconds > 10800:
-        return "hours", 3600
+        return Axis("hours", 3600)
     if seconds > 120:
-        return "minutes", 60
-    return "seconds", 1
+        return Axis("minutes", 60)
+    return Axis("seconds", 1)
+
+
+def _described(name: str) -> tuple[str, str, str]:
+    """Return section, title and unit of a chart."""
+    if name in _CHARTS:
+        return _CHARTS[name]
+    section = "Gates and cell states" if name.endswith(("_gate", "_cell_norm")) else "Auxiliary losses"
+    return section, name.replace("_", " ").capitalize(), "mean"
 
 
 def _metrics_by_chart(runs: Sequence[Run]) -> dict[str, list[str]]:
@@ -104,14 +122,14 @@ def _metrics_by_chart(runs: Sequence[Run]) -> dict[str, list[str]]:
     return charts
 
 
-def _curves(number: int, run: Run, metrics: Sequence[str], scale: int) -> Iterator[Curve]:
-    """Yield the lines of a run that have a finite point, over updates or, with a scale, over time."""
+def _curves(number: int, run: Run, metrics: Sequence[str], axis: Axis) -> Iterator[Curve]:
+    """Yield the lines of a run that have a finite point."""
     for metric in metrics:
         for validation in (False, True) if metric in _VALIDATED else (False,):
             series = run.of(metric, validation=validation)
             xs = series["updates"]
-            if scale:
-                xs = [seconds / scale for seconds in series["seconds"]]
+            if axis.unit:
+                xs = [seconds / axis.unit for seconds in series["seconds"]]
             widths = run.of(f"{metric}_deviation")["values"]
             curve = Curve(number, validation, _thinned(xs), _thinned(series["values"]), _thinned(widths))
             if np.isfinite(curve.ys).any():
@@ -120,38 +138,54 @@ def _curves(number: int, run: Run, metrics: Sequence[str], scale: int) -> Iterat
 
 def _thinned(values: Sequence[float]) -> np.ndarray:
     """Return the means of windows of nearly equal size; nan where a value is not finite."""
+    # More points than pixels would only make the page larger.
     windows = np.array_split(values, min(len(values), _POINTS) or 1)
     return np.array([window.mean() for window in windows if window.size])
 
 
-def _svg(draw: Callable[[Figure], None]) -> str:
-    """Return a figure as an element of a page."""
+# --- drawing ---------------------------------------------------------------------------------------------------------
+
+
+def _svg(runs: Sequence[Run], curves: Sequence[Curve], axis: Axis, unit: str) -> str:
+    """Return a chart as an element of a page."""
     file = io.BytesIO()
-    save_figure(file, "svg", (4.7, 3.0), draw)
+    save_figure(file, "svg", (4.7, 3.0), partial(_draw, runs, curves, axis, unit))
     text = file.getvalue().decode()
     return text[text.index("<svg") :]  # equal ids of several charts stand for equal things
 
 
-def _draw(runs: Sequence[Run], curves: Sequence[Curve], scale: int, x: str, y: str, figure: Figure) -> None:
-    """Draw curves, and dashed lines where a run grew; a scale is the seconds of the axis's unit."""
+def _draw(runs: Sequence[Run], curves: Sequence[Curve], axis: Axis, unit: str, figure: Figure) -> None:
+    """Draw curves, and dashed lines where a run grew."""
     axes = figure.subplots()
-    for run, validation, xs, ys, widths in curves:
-        style = style_of(run)
-        if len(widths) == len(ys):
-            axes.fill_between(xs, ys - widths, ys + widths, color=style["color"], alpha=0.15, linewidth=0)
-        if y == "bits" and not validation and len(xs) > 1:  # markers would hide how noisy a loss is
-            style |= {"marker": None, "linewidth": 0.8}
-        axes.plot(xs, ys, **style, markersize=4.5, markevery=max(1, len(xs) // _MARKED))
-    growing = [run for run in dict.fromkeys(curve.run for curve in curves) if runs[run].growth]
-    for row, run in enumerate(growing):
-        for update, seconds, depth in runs[run].growth:
-            place, color = seconds / scale if scale else update, style_of(run)["color"]
-            axes.axvline(place, color=color, linewidth=0.8, linestyle="--")
-            above = axes.get_xaxis_transform()
-            axes.text(place, 1.02 + 0.06 * row, str(depth), color=color, ha="center", transform=above)
+    for curve in curves:
+        _draw_curve(axes, curve, hide_markers=unit == "bits" and not curve.validation)
+    # Each run that grew has a row of depths above the chart.
+    grown = [number for number in dict.fromkeys(curve.run for curve in curves) if runs[number].growth]
+    for row, number in enumerate(grown):
+        _draw_growth(axes, runs[number], style_of(number)["color"], axis, row)
     values = np.concatenate([curve.ys for curve in curves])
+    # Such as a gradient's norm, or a loss that fell far.
     if 0 < _LOGARITHMIC * np.nanmin(values) < np.nanmax(values):
         axes.set_yscale("log")
-    axes.set(xlabel=x, ylabel=y)
+    axes.set(xlabel=f"{axis.name} of training" if axis.unit else axis.name, ylabel=unit)
     axes.spines[["right", "top"]].set_visible(False)
     axes.grid(axis="y")
+
+
+def _draw_curve(axes: Axes, curve: Curve, *, hide_markers: bool) -> None:
+    _, _, xs, ys, widths = curve
+    style = style_of(curve.run)
+    if len(widths) == len(ys):
+        axes.fill_between(xs, ys - widths, ys + widths, color=style["color"], alpha=0.15, linewidth=0)
+    if hide_markers and len(xs) > 1:  # they would hide how noisy a loss is
+        style |= {"marker": None, "linewidth": 0.8}
+    axes.plot(xs, ys, **style, markersize=4.5, markevery=max(1, len(xs) // _MARKED))
+
+
+def _draw_growth(axes: Axes, run: Run, color: str, axis: Axis, row: int) -> None:
+    """Draw a dashed line at each growth, with the depth from there on in a row above the chart."""
+    for growth in run.growth:
+        place = growth.seconds / axis.unit if axis.unit else growth.update
+        axes.axvline(place, color=color, linewidth=0.8, linestyle="--")
+        above = axes.get_xaxis_transform()
+        axes.text(place, 1.02 + 0.06 * row, str(growth.depth), color=color, ha="center", transform=above)

@@ -53,48 +53,119 @@ $charts
 """)
 
 
+def make_page(names: Sequence[str], runs: Sequence[Run]) -> str:
+    """Return the page as HTML."""
+    lines = _option_lines(runs)
+    differing = [line for line in lines if len(set(line[1:])) > 1 and line[0] not in _PATHS]
+    # The summary is open; the options below it open with a click.
+    tables = [_table(summary_table(names, runs))]
+    for heading, listed in (("Options that differ", differing), ("All options", lines)):
+        if listed:
+            table = _table([["option", *names], *listed])
+            tables.append(f"<details><summary>{heading}: {len(listed)}</summary>{table}</details>")
+    return _PAGE.substitute(
+        title=escape(names[0] if len(names) == 1 else f"{len(names)} training runs"),
+        tables="\n".join(tables),
+        legend=_legend(names),
+        charts=_sections(runs),
+    )
+
+
+def _option_lines(runs: Sequence[Run]) -> list[list[str]]:
+    """Return a line for each option, with its value in each run."""
+    options: set[str] = set()
+    for run in runs:
+        options.update(run.options)
+    lines = []
+    for option in sorted(options):
+        lines.append([option, *(run.options.get(option, "-") for run in runs)])
+    return lines
+
+
+def _legend(names: Sequence[str]) -> str:
+    items = []
+    for number, name in enumerate(names):
+        style = style_of(number)
+        mark = f'<span style="color: {style["color"]}">{_MARKS[style["marker"]]}</span>'
+        items.append(f"<li>{mark} {escape(name)}</li>")
+    return "".join(items)
+
+
+def _sections(runs: Sequence[Run]) -> str:
+    """Return the charts, those of a section below its heading."""
+    figures: dict[str, str] = {}
+    for chart in charts_of(runs):
+        figure = f"<figure><h3>{escape(chart.title)}</h3>{chart.svg}</figure>"
+        figures[chart.section] = figures.get(chart.section, "") + figure
+    sections = [f"<h2>{name}</h2><section>{of_section}</section>" for name, of_section in figures.items()]
+    return "\n".join(sections)
+
+
+def _table(lines: Iterable[Sequence[str]]) -> str:
+    """Return a table, which scrolls, also from the keyboard, where the page is narrow; titles are first."""
+    rows = []
+    for title, *cells in lines:
+        row = f"<th>{escape(title)}</th>"
+        row += "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        rows.append(f"<tr>{row}</tr>")
+    return f'<div tabindex="0"><table>{"".join(rows)}</table></div>'
+
+
+# --- summary ---------------------------------------------------------------------------------------------------------
+
+
+def summary_table(names: Sequence[str], runs: Sequence[Run]) -> list[list[str]]:
+    """Return a line with the runs' names and one for each number of their summaries that any run has."""
+    summaries = [summarize(run, runs[0]) for run in runs]
+    lines = [["", *names]]
+    for name in summaries[0]:
+        cells = [shown(summary[name]) for summary in summaries]
+        if any(cells) and name != "seconds":
+            lines.append([name.replace("_", " "), *(cell or "-" for cell in cells)])
+    return lines
+
+
 def summarize(run: Run, first: Run | None = None) -> dict[str, Any]:
     """Return the numbers of a run, losses in bits; None where the log does not have them.
 
     Hours are compared with those of ``first``, if that is another run.
     """
-    loss, ppl = _best(run.of("loss", validation=True), min), run.of("ppl", validation=True)
-    perplexities = dict(zip(ppl["updates"], ppl["values"], strict=True))
-    grown, speeds = [update for update, *_ in run.growth], _finite(run.of("wps"))
-    depths, growing = _finite(run.of("depth")), run.options.get("--growth-side")
-    layers = {side: run.options.get(f"--{side}-layers") for side in ("encoder", "decoder")}
-    layers |= {side: f"{depths[-1]:.0f}" for side in layers if depths and growing in (side, "both")}
-    missing = {name: len(run.of(name)["values"]) - len(_finite(run.of(name))) for name in ("loss", "gnorm")}
+    loss = _best(run.of("loss", validation=True), min)
+    grown_after = [growth.update for growth in run.growth]
+    speeds = _finite(run.of("wps"))
+    rates = _finite(run.of("lr"))
+    # Only some logs say how many parameters there are after growth.
+    parameters_are_known = run.counted >= max(grown_after, default=0)
     return {
         "architecture": run.options.get("--arch"),
-        "encoder_layers": layers["encoder"],
-        "decoder_layers": layers["decoder"],
-        "grown_after": grown,
+        "encoder_layers": _layers(run, "encoder"),
+        "decoder_layers": _layers(run, "decoder"),
+        "grown_after": grown_after,
         "continued_after": run.continued,
-        # Only some logs say how many there are after growth.
-        "parameters": run.parameters if run.counted >= max(grown, default=0) else None,
+        "parameters": run.parameters if parameters_are_known else None,
         "updates": run.updates,
         "seconds": run.seconds,
         "time": str(timedelta(seconds=round(run.seconds))),
         **_hours(run, None if first is run else first),
         "words_per_second": statistics.median(speeds) if speeds else None,
         "loss": loss,
-        "perplexity": perplexities.get(loss["update"]) if loss else None,
+        "perplexity": _perplexity(run, loss),
         "bleu": _best(run.of("bleu", validation=True), max),
-        "learning_rate": next(reversed(_finite(run.of("lr"))), None),
-        "not_finite": {name: count for name, count in missing.items() if count},
+        "learning_rate": rates[-1] if rates else None,
+        "not_finite": _not_finite(run),
     }
 
 
-def summary_table(names: Sequence[str], runs: Sequence[Run]) -> list[list[str]]:
-    """Return a line with the runs' names and one for each number of their summaries that any run has."""
-    summaries = [summarize(run, runs[0]) for run in runs]
-    lines = [[title.replace("_", " "), *(shown(one[title]) or "-" for one in summaries)] for title in summaries[0]]
-    return [["", *names], *(line for line in lines if line[0] != "seconds" and set(line[1:]) != {"-"})]
+def _layers(run: Run, side: str) -> str | None:
+    """Return the depth of a side at the end."""
+    depths = _finite(run.of("depth"))
+    if depths and run.options.get("--growth-side") in (side, "both"):
+        return f"{depths[-1]:.0f}"
+    return run.options.get(f"--{side}-layers")
 
 
 def _hours(run: Run, first: Run | None) -> dict[str, Any]:
-    """Return the hours of training, where, and how many percent of the first run's hours were saved, or why none is."""
+    """Return the hours of training, the machine, and the share of the first run's hours that was saved, or why not."""
     time = training_time(run)
     baseline = None if first is None else training_time(first)
     saved: float | None = None
@@ -110,45 +181,34 @@ def _hours(run: Run, first: Run | None) -> dict[str, Any]:
     }
 
 
-def _finite(series: Series) -> list[float]:
-    return [value for value in series["values"] if math.isfinite(value)]
-
-
 def _best(series: Series, choose: Callable[[list[float]], float]) -> dict[str, Any] | None:
     """Return the best value of a metric and the update after which it was measured."""
-    if not (values := _finite(series)):
+    values = _finite(series)
+    if not values:
         return None
     best = choose(values)
     return {"value": best, "update": int(series["updates"][series["values"].index(best)])}
 
 
-def make_page(names: Sequence[str], runs: Sequence[Run]) -> str:
-    """Return the page as HTML."""
-    options = sorted({option for run in runs for option in run.options})
-    lines = [[option, *(run.options.get(option, "-") for run in runs)] for option in options]
-    differing = [line for line in lines if len(set(line[1:])) > 1 and line[0] not in _PATHS]
-    tables = [_table(summary_table(names, runs))]
-    for heading, listed in (("Options that differ", differing), ("All options", lines)):
-        if listed:
-            table = _table([["option", *names], *listed])
-            tables.append(f"<details><summary>{heading}: {len(listed)}</summary>{table}</details>")
-    styles = map(style_of, range(len(names)))
-    marks = (f'<span style="color: {style["color"]}">{_MARKS[style["marker"]]}</span>' for style in styles)
-    legend = "".join(f"<li>{mark} {escape(name)}</li>" for mark, name in zip(marks, names, strict=True))
-    sections: dict[str, str] = {}
-    for section, title, svg in charts_of(runs):
-        sections[section] = f"{sections.get(section, '')}<figure><h3>{escape(title)}</h3>{svg}</figure>"
-    return _PAGE.substitute(
-        title=escape(names[0] if len(names) == 1 else f"{len(names)} training runs"),
-        tables="\n".join(tables),
-        legend=legend,
-        charts="\n".join(f"<h2>{name}</h2><section>{figures}</section>" for name, figures in sections.items()),
-    )
+def _perplexity(run: Run, loss: dict[str, Any] | None) -> float | None:
+    """Return the perplexity of the validation that had the best loss."""
+    if loss is None:
+        return None
+    series = run.of("ppl", validation=True)
+    by_update = dict(zip(series["updates"], series["values"], strict=True))
+    return by_update.get(loss["update"])
 
 
-def _table(lines: Iterable[Sequence[str]]) -> str:
-    """Return a table, which scrolls, also from the keyboard, where the page is narrow; titles are first."""
-    rows = (
-        f"<th>{escape(title)}</th>" + "".join(f"<td>{escape(cell)}</td>" for cell in rest) for title, *rest in lines
-    )
-    return f'<div tabindex="0"><table><tr>{"</tr><tr>".join(rows)}</tr></table></div>'
+def _not_finite(run: Run) -> dict[str, int]:
+    """Return how many losses and norms of the gradient are not finite, where some are."""
+    counts = {}
+    for name in ("loss", "gnorm"):
+        series = run.of(name)
+        count = len(series["values"]) - len(_finite(series))
+        if count:
+            counts[name] = count
+    return counts
+
+
+def _finite(series: Series) -> list[float]:
+    return [value for value in series["values"] if math.isfinite(value)]

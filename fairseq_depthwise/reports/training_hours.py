@@ -32,7 +32,7 @@ class TrainingTime:
         processes: one for each GPU; several numbers if they changed.
         precision: fp32, bf16, fp16 or mixed precision; several if it changed.
         updates: how many the training had.
-        ended: whether it came to its end, instead of being killed or still running.
+        ended: whether it finished, rather than was killed or is still running.
     """
 
     hours: float
@@ -102,12 +102,13 @@ def _windows(run: Run) -> Iterator[Window]:
         done = epoch.update
     # A training that has not ended: a line every --log-interval updates, the first of which may have begun before.
     before = 0
-    for split, update, _, values in run.readings:
-        if split != TRAINING[0] or "train_wall" not in values:
+    for reading in run.readings:
+        if reading.split != TRAINING[0] or "train_wall" not in reading.values:
             continue
+        update, seconds = reading.update, reading.values["train_wall"]
         if update > done:
             begin = max(before, done)
-            yield Window(begin, update, values["train_wall"] * (update - begin) / (update - before))
+            yield Window(begin, update, seconds * (update - begin) / (update - before))
         before = update
 
 
@@ -117,10 +118,11 @@ def _mean_processes(run: Run, window: Window) -> float:
         return _processes(run.starts[0])
     seconds: dict[int, float] = defaultdict(float)
     before = 0.0
-    for _, update, at, _ in run.readings:
-        if window.begin < update <= window.end:
-            seconds[_processes(_start_of(run, update))] += at - before
-        before = at
+    for reading in run.readings:
+        if window.begin < reading.update <= window.end:
+            processes = _processes(_start_of(run, reading.update))
+            seconds[processes] += reading.seconds - before
+        before = reading.seconds
     total = sum(seconds.values())
     if total == 0:
         return _processes(_start_of(run, window.end))
@@ -142,8 +144,10 @@ def _processes(start: Start) -> int:
 
 def _device(run: Run, start: Start) -> str:
     """Return where a process computed: fairseq logs free memory on GPUs only."""
-    updates = [update for _, update, _, values in run.readings if "gb_free" in values]
-    return "GPU" if any(_start_of(run, update) is start for update in updates) else "CPU"
+    for reading in run.readings:
+        if "gb_free" in reading.values and _start_of(run, reading.update) is start:
+            return "GPU"
+    return "CPU"
 
 
 def _precision(start: Start) -> str:

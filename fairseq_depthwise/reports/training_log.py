@@ -19,44 +19,77 @@ from fairseq_depthwise.options import require_extra
 #: The splits of fairseq that are not validation: every ``--log-interval`` updates, and every epoch.
 TRAINING = ("train_inner", "train")
 
-_PARAMETERS = re.compile(r"num\. shared model params: ([\d,]{1,30}) |grew the .* in [\d.]+ s; ([\d,]{1,30}) parameters")
+_PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+) |grew the .* in [\d.]+ s; ([\d,]+) parameters")
 #: The last line of a training that was not interrupted.
 _ENDED = re.compile(r"done training in [\d.]+ seconds$")
 #: In the line with all options: a choice, as 'model': {'_name': 'transformer', and a value, as 'seed': 1 or seed=1.
 _CHOICE = re.compile(r"'(\w+)': \{'_name': '(\w+)'")
 _OPTION = re.compile(r"\b([a-z]\w*)'?(?:: |=)('[^']*'|\[[^\]]*\]|\([^)]*\)|[^\s,{}()]+)")
+#: Values of options that are off.
+_OFF = ("", "None", "False", "[]", "Namespace")
+
+#: No line of fairseq's is longer; a damaged one could take hours.
+_LONGEST_LINE = 100_000
+#: What reading a damaged line may raise.
+_DAMAGE = (ValueError, TypeError, OverflowError, StopIteration, RecursionError)
 
 #: The values of a metric, and the updates and seconds of training after which each was measured.
 Series = dict[str, list[float]]
 
 
+class Reading(NamedTuple):
+    """The metrics of a split of the data, and the updates and seconds of training before it."""
+
+    split: str
+    update: int
+    seconds: float
+    values: dict[str, float]
+
+
 class Start(NamedTuple):
-    """The options of fairseq-train that began, or went on with, a training; its first reading is after ``update``."""
+    """The options of fairseq-train that began or continued a training; its first reading is after ``update``."""
 
     update: int
     options: dict[str, str]
 
 
 class Epoch(NamedTuple):
-    """Training in an epoch so far, as its last line has it: until ``update``, so many seconds in training steps."""
+    """Training in an epoch, from its last line: the latest update, and the seconds in training steps."""
 
     update: int
     seconds: float
 
 
+class Growth(NamedTuple):
+    """The last update and second of training that were logged before the model grew to ``depth`` layers."""
+
+    update: int
+    seconds: float
+    depth: int
+
+
 @dataclass
 class Run:
-    """A training run, by one process or by several that went on from each other's checkpoints.
+    """A training run, by one process or by several that continued from each other's checkpoints.
 
-    A reading is a split of the data, updates, seconds of training and values. ``seconds`` are without pauses, start-up
-    and updates that were repeated; ``parameters`` are as last logged, after ``counted`` updates; ``continued`` has the
-    updates after which another process went on. ``starts`` and ``epochs``, by number, are what hours of training are
-    computed from (:mod:`fairseq_depthwise.reports.training_hours`), and ``ended`` says whether fairseq-train came to
-    its end.
+    Attributes:
+        source: the log, or the folder of event files.
+        readings: what was logged, in order.
+        options: of the last process.
+        updates: how many the training had.
+        seconds: of training, without pauses, start-up and updates that were repeated.
+        parameters: number as last logged, after ``counted`` updates.
+        continued: the updates after which another process continued.
+        starts, epochs (by number): what hours of training are computed from
+            (:mod:`fairseq_depthwise.reports.training_hours`).
+        ended: whether fairseq-train came to its end.
+        begins: whether the next reading is another process's.
+        wall: fairseq's clock, which begins anew in every process.
+        seconds_before: of earlier processes.
     """
 
     source: str
-    readings: list[tuple[str, int, float, dict[str, float]]] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
     options: dict[str, str] = field(default_factory=dict)
     updates: int = 0
     seconds: float = 0.0
@@ -66,98 +99,154 @@ class Run:
     starts: list[Start] = field(default_factory=list)
     epochs: dict[int, Epoch] = field(default_factory=dict)
     ended: bool = False
-    begins: bool = False  # the next reading is another process's
-    wall: float = 0.0  # fairseq's clock, which begins anew in every process
-    seconds_before: float = 0.0  # of earlier processes
+    begins: bool = False
+    wall: float = 0.0
+    seconds_before: float = 0.0
+
+    # --- reading ---
+
+    def read_line(self, line: str) -> None:
+        """Read a line of a log: options, numbers, parameters or nothing; a damaged one raises any of ``_DAMAGE``."""
+        json_start = line.find('{"')
+        if "{'_name'" in line and line.endswith("}\n"):
+            self._read_options(line)
+        elif json_start >= 0:
+            self._read_metrics(json.loads(line[json_start:]))
+        elif match := _PARAMETERS.search(line):
+            number = match[1] or match[2]
+            self.parameters = int(number.replace(",", ""))
+            self.counted = self.updates
+        elif _ENDED.search(line):
+            self.ended = True
+
+    def _read_options(self, line: str) -> None:
+        """Read the options that a process logs when it starts."""
+        self.options = {}
+        self.begins = True
+        for name, quoted in (*_CHOICE.findall(line), *_OPTION.findall(line)):
+            value = quoted.strip("'")
+            if value not in _OFF:
+                option = "arch" if name == "model" else name
+                self.options.setdefault("--" + option.replace("_", "-"), value)
+
+    def _read_metrics(self, metrics: dict[str, Any]) -> None:
+        """Read a line of numbers; those of epochs and validations begin with the name of their split."""
+        split = next(name for name in metrics if name.endswith("num_updates")).removesuffix("num_updates")
+        epoch = metrics.pop("epoch", None)
+        metrics.pop("update", None)
+        values = {name.removeprefix(split): value for name, value in metrics.items()}
+        update = int(values.pop("num_updates"))
+        if self.begins and epoch is not None:
+            # A process that continued within an epoch counts on from the seconds that its checkpoint had of it.
+            self.epochs = {number: earlier for number, earlier in self.epochs.items() if number < int(epoch)}
+        self.add(split.removesuffix("_") or TRAINING[0], update, values)
+        if split == "train_" and "train_wall" in values:
+            self.epochs[int(epoch)] = Epoch(update, float(values["train_wall"]))
 
     def add(self, split: str, update: int, values: Mapping[str, Any]) -> None:
         """Add a reading; where a process repeats updates, as after a kill, its readings replace the earlier ones."""
-        numbers = {}
-        for name, value in values.items():
-            with suppress(TypeError, ValueError):
-                numbers[name] = float(value) if math.isfinite(float(value)) else math.nan
+        numbers = _numbers(values)
         wall = numbers.get("wall", self.wall)
+        # fairseq's clock and updates only go back where another process continued from a checkpoint.
         if self.readings and (self.begins or wall < self.wall or update < self.updates):
-            self.readings = [one for one in self.readings if one[1] < update]
-            self.updates, self.seconds_before = self.readings[-1][1:3] if self.readings else (0, 0.0)
-            self.continued = [one for one in self.continued if one < self.updates] + [self.updates]
-            self.counted = min(self.counted, self.updates)
-            self.starts = [start for start in self.starts if start.update < self.updates]
-            self.epochs = {number: epoch for number, epoch in self.epochs.items() if epoch.update < update}
+            self._forget_from(update)
             wall = numbers.get("wall", 0.0)
         if self.begins:
             self.ended = False
             self.starts.append(Start(self.updates, self.options))
-        self.wall, self.begins, self.updates, self.seconds = wall, False, update, self.seconds_before + wall
-        self.readings.append((split, update, self.seconds, numbers))
+        self.begins = False
+        self.wall = wall
+        self.updates = update
+        self.seconds = self.seconds_before + wall
+        self.readings.append(Reading(split, update, self.seconds, numbers))
 
-    def read_line(self, line: str) -> None:
-        """Read a line of a log: options, numbers, parameters or nothing; raise any error for a damaged one."""
-        if "{'_name'" in line and line.endswith("}\n"):
-            self.options, self.begins = {}, True
-            for name, value in (*_CHOICE.findall(line), *_OPTION.findall(line)):
-                if value.strip("'") not in ("", "None", "False", "[]", "Namespace"):
-                    option = "arch" if name == "model" else name
-                    self.options.setdefault("--" + option.replace("_", "-"), value.strip("'"))
-        elif (start := line.find('{"')) >= 0:
-            state = json.loads(line[start:])
-            # Values of epochs and validations have the name of their split before their own.
-            split = next(name for name in state if name.endswith("num_updates")).removesuffix("num_updates")
-            number = state.get("epoch")
-            values = {name.removeprefix(split): value for name, value in state.items()}
-            values = {name: value for name, value in values.items() if name not in ("epoch", "update")}
-            update = int(values.pop("num_updates"))
-            if self.begins and number is not None:
-                # A process that went on within an epoch counts on from the seconds that its checkpoint had of it.
-                self.epochs = {earlier: epoch for earlier, epoch in self.epochs.items() if earlier < int(number)}
-            self.add(split.removesuffix("_") or TRAINING[0], update, values)
-            if split == "train_" and "train_wall" in values:
-                self.epochs[int(number)] = Epoch(update, float(values["train_wall"]))
-        elif match := _PARAMETERS.search(line):
-            self.parameters, self.counted = int((match[1] or match[2]).replace(",", "")), self.updates
-        elif _ENDED.search(line):
-            self.ended = True
+    def _forget_from(self, update: int) -> None:
+        """Forget what was read from an update on, since another process continued before it."""
+        self.readings = [reading for reading in self.readings if reading.update < update]
+        self.updates, self.seconds_before = 0, 0.0
+        if self.readings:
+            last = self.readings[-1]
+            self.updates, self.seconds_before = last.update, last.seconds
+        self.continued = [earlier for earlier in self.continued if earlier < self.updates]
+        self.continued.append(self.updates)
+        self.counted = min(self.counted, self.updates)
+        self.starts = [start for start in self.starts if start.update < self.updates]
+        self.epochs = {number: epoch for number, epoch in self.epochs.items() if epoch.update < update}
+
+    # --- what was read ---
 
     @cached_property
     def series(self) -> dict[str, dict[str, Series]]:
         """The values of each metric of each split; of validation sets fairseq chooses checkpoints by the first."""
-        series: dict[str, dict[str, Series]] = {}
-        for split, update, seconds, values in self.readings:
-            for metric, value in values.items():
-                one = series.setdefault(split, {}).setdefault(metric, {"updates": [], "seconds": [], "values": []})
-                for column, number in zip(one.values(), (update, seconds, value), strict=True):
-                    column.append(number)
-        return series
+        by_split: dict[str, dict[str, Series]] = {}
+        for reading in self.readings:
+            by_metric = by_split.setdefault(reading.split, {})
+            for metric, value in reading.values.items():
+                series = by_metric.setdefault(metric, _empty_series())
+                series["updates"].append(reading.update)
+                series["seconds"].append(reading.seconds)
+                series["values"].append(value)
+        return by_split
 
     def of(self, metric: str, *, validation: bool = False) -> Series:
         """Return a metric of training, as often as it was logged, or of the first validation set."""
-        splits = [split for split in self.series if split not in TRAINING][:1] if validation else TRAINING
-        found = (self.series[split][metric] for split in splits if metric in self.series.get(split, ()))
-        return next(found, {"updates": [], "seconds": [], "values": []})
+        splits = list(TRAINING)
+        if validation:
+            splits = [split for split in self.series if split not in TRAINING][:1]
+        for split in splits:
+            by_metric = self.series.get(split, {})
+            if metric in by_metric:
+                return by_metric[metric]
+        return _empty_series()
 
     @cached_property
-    def growth(self) -> list[tuple[int, float, int]]:
-        """Updates and seconds after which the model grew, as exactly as the log has it, and its depth from there on."""
-        depths = [(update, seconds, int(one["depth"])) for _, update, seconds, one in self.readings if "depth" in one]
-        return [(update, at, after) for (update, at, before), (*_, after) in pairwise(depths) if after != before]
+    def growth(self) -> list[Growth]:
+        """Where the model grew."""
+        depths = []
+        for reading in self.readings:
+            if "depth" in reading.values:
+                depths.append(Growth(reading.update, reading.seconds, int(reading.values["depth"])))
+        steps = pairwise(depths)
+        return [before._replace(depth=after.depth) for before, after in steps if after.depth != before.depth]
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return the values that are numbers, or texts of numbers; those that are not finite as nan."""
+    numbers = {}
+    for name, value in values.items():
+        with suppress(TypeError, ValueError):
+            number = float(value)
+            # A gap in figures, and null in JSON.
+            numbers[name] = number if math.isfinite(number) else math.nan
+    return numbers
+
+
+def _empty_series() -> Series:
+    return {"updates": [], "seconds": [], "values": []}
 
 
 def read_run(path: str) -> Run:
-    """Read a log, the log of a folder, or the event files of a folder that has no log."""
-    place, run = Path(path), Run(path)
-    if place.is_dir():
-        log = place / "train.log"
-        logs = [log] if log.is_file() else list(filter(Path.is_file, place.glob("*.log")))
-        if not logs and any(place.rglob("*tfevents*")):
-            _read_events(place, run)
+    """Read a log, the log of a folder, or the event files of a folder that has no log.
+
+    Raises:
+        UserError: a folder has several logs and no train.log, or a log has no numbers.
+    """
+    run = Run(path)
+    folder = Path(path)
+    if folder.is_dir():
+        log = folder / "train.log"
+        logs = [log] if log.is_file() else [file for file in folder.glob("*.log") if file.is_file()]
+        if not logs and any(folder.rglob("*tfevents*")):
+            _read_events(folder, run)
             return run
         if len(logs) != 1:
-            raise UserError(f"folder {path} holds {len(logs)} files *.log and no train.log; name the log of the run")
+            raise UserError(f"folder {path} has {len(logs)} files *.log and no train.log; name the log of the run")
         run.source = str(logs[0])
     with open(run.source, encoding="utf-8", errors="replace") as file:
-        for line in filter(lambda line: len(line) < 100_000, file):
-            with suppress(ValueError, TypeError, OverflowError, StopIteration, RecursionError):  # it is damaged
-                run.read_line(line)
+        for line in file:
+            if len(line) < _LONGEST_LINE:
+                with suppress(*_DAMAGE):
+                    run.read_line(line)
     if not run.readings:
         raise UserError(f"{run.source} has no losses of a training in the form that report reads, --log-format json")
     return run
@@ -168,11 +257,18 @@ def _read_events(folder: Path, run: Run) -> None:
     require_extra("tensorboard", "tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    readings: dict[tuple[int, bool, str], dict[str, float]] = {}
+    readings: dict[tuple[int, str], dict[str, float]] = {}
     for place in sorted({file.parent for file in folder.rglob("*tfevents*")}):
         events = EventAccumulator(str(place), size_guidance={"scalars": 0}).Reload()
         for metric in events.Tags()["scalars"]:
             for event in events.Scalars(metric):
-                readings.setdefault((event.step, place.name == TRAINING[1], place.name), {})[metric] = event.value
-    for (update, _, split), values in sorted(readings.items()):
-        run.add(split, update, values)
+                values = readings.setdefault((event.step, place.name), {})
+                values[metric] = event.value
+
+    def order(reading: tuple[int, str]) -> tuple[int, bool, str]:
+        update, split = reading
+        is_epoch = split == TRAINING[1]  # logged after the others
+        return update, is_epoch, split
+
+    for update, split in sorted(readings, key=order):
+        run.add(split, update, readings[update, split])

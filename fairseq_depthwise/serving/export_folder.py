@@ -12,10 +12,10 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationTask
 
-from fairseq_compat import UserError, belonging
-from fairseq_compat.belonging import file_digest
+from fairseq_compat import UserError, provenance
 from fairseq_compat.files import atomic_write, copied_whole
 from fairseq_compat.outputs import folder_written_whole, output_folder
+from fairseq_compat.provenance import file_digest
 from fairseq_compat.versions import recorded_versions
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.exported_weights import CONFIG, FORMAT, SUBWORDS, write_weights
@@ -68,7 +68,7 @@ def export(checkpoint: str, folder: str, options: ExportOptions, say: Callable[[
         "target": {"start": start, "prefix": prefix, "longest": most},
         "search": {"beam": search.beam, "length_penalty": search.length_penalty, "max_length": longest},
         "text": text,
-        belonging.ENTRY: {**belonging.of_dictionaries(task), **trained.belongs_to},
+        provenance.ENTRY: {**provenance.of_dictionaries(task), **trained.belongs_to},
     }
     with folder_written_whole(place, KIND, replace=options.force) as aside:
         if with_graphs:

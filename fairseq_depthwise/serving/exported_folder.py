@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fairseq_compat import UserError, belonging
+from fairseq_compat import UserError, provenance
 from fairseq_depthwise.checkpoints import exported_weights as folders
 from fairseq_depthwise.checkpoints.exported_weights import CONFIG
 from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS
@@ -44,8 +44,8 @@ def exported_model(
     task = folders.exported_task(model, config)
     own_source, own_target = languages_of(task)
     task_for(task, languages[0] or own_source, languages[1] or own_target)  # refuses another direction
-    belongs_to = belonging.recorded_in(config)
-    belonging.require_same(model, belongs_to, belonging.of_task(task), f"{model}/dict.*.txt")
+    belongs_to = provenance.recorded_in(config)
+    provenance.require_same(model, belongs_to, provenance.of_task(task), f"{model}/dict.*.txt")
     cfg = folders.text_options(config, model)
     text = settings_for(options.text, cfg, task.source_dictionary, path=model, data=model, recorded=belongs_to)
     digests = {name: config["functions"][name].get("sha256") for name in GRAPHS}  # none in older exports

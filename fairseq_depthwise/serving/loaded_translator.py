@@ -13,8 +13,8 @@ import torch
 from fairseq import utils
 from torch import Tensor
 
-from fairseq_compat import UserError, belonging
-from fairseq_compat.belonging import file_digest
+from fairseq_compat import UserError, provenance
+from fairseq_compat.provenance import file_digest
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.exported_weights import CONFIG
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
@@ -81,7 +81,11 @@ class LoadedTranslator:
         files = [os.path.join(path, CONFIG) if is_exported(path) else path for path in self.files]
         found = {f"model {number}": file_digest(path) for number, path in enumerate(files, start=1)}
         text = self._loaded.text
-        return {**found, **belonging.of_text(text.tokenizer, text.bpe), **belonging.of_dictionaries(self._loaded.task)}
+        return {
+            **found,
+            **provenance.of_text(text.tokenizer, text.bpe),
+            **provenance.of_dictionaries(self._loaded.task),
+        }
 
     def translate(
         self, lines: Sequence[str], *, source_lang: str | None = None, target_lang: str | None = None

@@ -15,7 +15,7 @@ from typing import Any
 from fairseq.data import Dictionary, encoders
 from fairseq.data.encoders import BPE_REGISTRY, TOKENIZER_REGISTRY
 
-from fairseq_compat import belonging
+from fairseq_compat import provenance
 from fairseq_compat.errors import UserError
 from fairseq_depthwise.checkpoints.recorded_paths import moved_file
 from fairseq_depthwise.serving.options import TextOptions as TextOptions
@@ -59,10 +59,10 @@ class TextSettings:
     tokenizer: Mapping[str, Any]  # with its name as "tokenizer"
     bpe: Mapping[str, Any]  # with its name as "bpe"
 
-    def require(self, path: str, recorded: belonging.Record) -> None:
+    def require(self, path: str, recorded: provenance.Record) -> None:
         """Raise UserError where the checkpoint ``path`` records another tokenizer, or other subwords."""
         needed = self.bpe.get(_FILES.get(self.bpe.get("bpe", ""), ""), "these options")
-        belonging.require_same(path, recorded, belonging.of_text(self.tokenizer, self.bpe), needed)
+        provenance.require_same(path, recorded, provenance.of_text(self.tokenizer, self.bpe), needed)
 
     @cached_property
     def subwords(self) -> Any:
@@ -77,7 +77,7 @@ def settings_for(
     *,
     path: str,
     data: str,
-    recorded: belonging.Record = MappingProxyType({}),
+    recorded: provenance.Record = MappingProxyType({}),
 ) -> TextSettings:
     """Return what is given, and for the rest what a training recorded in ``cfg``, with files in or beside ``data``."""
     if options.tokenized:
@@ -97,14 +97,19 @@ def settings_for(
 
 
 def _subwords(
-    options: TextOptions, cfg: Mapping[str, Any], dictionary: Dictionary, path: str, data: str, record: belonging.Record
+    options: TextOptions,
+    cfg: Mapping[str, Any],
+    dictionary: Dictionary,
+    path: str,
+    data: str,
+    record: provenance.Record,
 ) -> dict[str, Any]:
     """Return the subwords' part of the settings."""
     given = {file: value for file in dict.fromkeys(_FILES.values()) if (value := getattr(options, file))}
     for file, value in given.items():
         if not os.path.isfile(value):
             raise UserError(f"{_option(file)} {value} is not a file; give what the training's text was split with")
-    name, recorded = options.bpe, belonging.settings_in("bpe", cfg)
+    name, recorded = options.bpe, provenance.settings_in("bpe", cfg)
     if name is None and not recorded.keys() & given.keys():
         name = next((kind for kind, file in _FILES.items() if file in given), None)
     chosen = _chosen("bpe", name, cfg, BPE_REGISTRY, path)
@@ -162,7 +167,7 @@ class TextCodec:
 
 def _chosen(kind: str, name: str | None, cfg: Mapping[str, Any], known: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Return what is named; otherwise what was recorded, of a kind that reads nothing but files of this machine."""
-    found = belonging.settings_in(kind, cfg)
+    found = provenance.settings_in(kind, cfg)
     read = (kind, *_RECORDED.get(str(found.get(kind)), ()))
     recorded = {option: value for option, value in found.items() if option in read}
     given = name

@@ -20,7 +20,7 @@ from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from omegaconf import DictConfig, open_dict
 
-from fairseq_compat import UserError, belonging, checkpoints
+from fairseq_compat import UserError, checkpoints, provenance
 from fairseq_compat.patching import replaces
 from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth
 from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES, layer_sources
@@ -88,13 +88,13 @@ class GrowingTask(FairseqTask):
     @property
     def growth_options(self) -> Any:
         """Those of :class:`GrowthConfig`, and ``train_subset``, ``save_dir`` and so on of fairseq's own."""
-        return belonging.options_of(self)
+        return provenance.options_of(self)
 
     def build_model(self, cfg: DictConfig, from_checkpoint: bool = False) -> BaseFairseqModel:
         """Build the model at the depth at which training starts or goes on; ``from_checkpoint`` at its own."""
         if from_checkpoint:
             return super().build_model(cfg, from_checkpoint)
-        dataclass_of_model = belonging.options_class(cfg._name)
+        dataclass_of_model = provenance.options_class(cfg._name)
         if not (isinstance(dataclass_of_model, type) and issubclass(dataclass_of_model, EncoderDecoderConfig)):
             raise UserError(
                 f"--arch {cfg._name} cannot be grown; the models of this plugin can, and a trained transformer can be "
@@ -132,9 +132,9 @@ class GrowingTask(FairseqTask):
                 init=given.growth_init,
             )
             self._last_growth = LastGrowth(tuple(new), given.growth_freeze)
-            recorded = belonging.recorded_in(checkpoints.load_checkpoint(given.growth_from, mapped=True))
-            found = belonging.of_dictionaries(self)
-            belonging.require_same(f"--growth-from {given.growth_from}", recorded, found, belonging.data_of(self))
+            recorded = provenance.recorded_in(checkpoints.load_checkpoint(given.growth_from, mapped=True))
+            found = provenance.of_dictionaries(self)
+            provenance.require_same(f"--growth-from {given.growth_from}", recorded, found, provenance.data_of(self))
         frozen = self._last_growth.freeze(model)
         if frozen:
             logger.info("--growth-freeze %s: %s parameters do not train", given.growth_freeze, f"{frozen:,}")
@@ -264,7 +264,7 @@ def _require_no_other_depth(cfg: DictConfig, side: str, plan: GrowthPlan) -> Non
     ARCH_CONFIG_REGISTRY.get(cfg._name, lambda args: None)(defaults)
     name = f"{side}_layers"
     given = cfg[name]
-    own = defaults.get(name, getattr(belonging.options_class(cfg._name), name))
+    own = defaults.get(name, getattr(provenance.options_class(cfg._name), name))
     if given not in (own, plan.depths[0], plan.depths[-1]):
         raise UserError(
             f"--{side}-layers {given} contradicts --growth-stages {plan.text}, which decides the depth; leave "

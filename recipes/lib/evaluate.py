@@ -29,8 +29,8 @@ from systems import System, Training
 from training_times import times_table, training_times
 
 from fairseq_compat import UserError, checkpoints
-from fairseq_compat.belonging import file_digest
 from fairseq_compat.files import atomic_write
+from fairseq_compat.provenance import file_digest
 from fairseq_depthwise import tables
 from fairseq_depthwise.checkpoints.averaging import saved_checkpoints, write_average
 from fairseq_depthwise.checkpoints.sizes import depths_in

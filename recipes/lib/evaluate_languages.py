@@ -22,7 +22,7 @@ from made_of import Inputs, digests, digests_in, is_made_of, making
 from recipe_step import run_command_line, run_folder, say, whole_number
 from systems import Published, System
 
-from fairseq_compat.belonging import file_digest
+from fairseq_compat.provenance import file_digest
 from fairseq_depthwise import tables
 from fairseq_depthwise.evaluation.languages import LanguageScore, summarize, why_missing
 from fairseq_depthwise.evaluation.scores import TranslationMetric

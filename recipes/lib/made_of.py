@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from fairseq_compat.belonging import file_digest
 from fairseq_compat.files import atomic_write
+from fairseq_compat.provenance import file_digest
 
 #: Name of an input -> its digest or, of options, their values.
 Inputs = Mapping[str, object]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from probe_checkpoints import checkpoint_of
+from torch import Tensor, nn
 
-from fairseq_depthwise.analysis.analysis import SIDES, MeanDeviation, RunningMoments, stack_batches
-from fairseq_depthwise.analysis.gates import CellStatistics, CellSums, measure_gates
+from fairseq_depthwise.analysis.analysis import SIDES, MeanDeviation, RunningMoments, StackReport, stack_batches
+from fairseq_depthwise.analysis.gates import CellStatistics, CellSums, as_text, gated_cells, measure_gates
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell, DepthwiseState
 
@@ -36,19 +38,21 @@ def test_golden_numbers() -> None:
     forget_gate = torch.full((2, 2, 2), 0.25)
     output_gate = torch.tensor([[[nan, nan], [0.95, 0.95]], [[0.95, 0.95], [0.2, 0.2]]])
     cell = torch.tensor([[[nan, nan], [3.0, 4.0]], [[0.0, 2.0], [8.0, 0.0]]])
-    sums = CellSums(3, "a")
+    sums = CellSums(3, "a", DepthwiseLSTMCell.gate_names)
     sums.add((input_gate, forget_gate, output_gate), DepthwiseState(output=cell / 2, cell=cell), padding)
     found = sums.value()
     assert (found.layer, found.cell) == (3, "a")
-    assert (found.input_gate.mean, found.input_gate.deviation) == pytest.approx((0.5, 0.45 * math.sqrt(2 / 3)))
-    assert (found.input_gate.shut, found.input_gate.open) == (1 / 3, 1 / 3)
-    assert (found.forget_gate.mean, found.forget_gate.deviation) == (0.25, 0)
-    assert (found.forget_gate.shut, found.forget_gate.open) == (0, 0)
-    assert (found.output_gate.mean, found.output_gate.deviation) == pytest.approx((0.7, 0.75 * math.sqrt(2) / 3))
-    assert (found.output_gate.shut, found.output_gate.open) == (0, 2 / 3)
+    first, forget, last = found.gates.values()
+    assert (first.mean, first.deviation) == pytest.approx((0.5, 0.45 * math.sqrt(2 / 3)))
+    assert (first.shut, first.open) == (1 / 3, 1 / 3)
+    assert (forget.mean, forget.deviation, forget.shut, forget.open) == (0.25, 0, 0, 0)
+    assert (last.mean, last.deviation) == pytest.approx((0.7, 0.75 * math.sqrt(2) / 3))
+    assert (last.shut, last.open) == (0, 2 / 3)
     # Norms 5, 2 and 8: mean 5, squares 0 + 9 + 9.
-    assert found.cell_norm == MeanDeviation(5.0, math.sqrt(6))
-    assert found.output_norm == MeanDeviation(2.5, math.sqrt(6) / 2)
+    assert found.norms == {
+        "cell_norm": MeanDeviation(5.0, math.sqrt(6)),
+        "output_norm": MeanDeviation(2.5, math.sqrt(6) / 2),
+    }
 
 
 @pytest.mark.parametrize("sizes", [(1,) * 60, (60,), (7, 0, 3, 49, 1)])
@@ -105,10 +109,9 @@ def read_cells(loaded: LoadedModel) -> list[tuple[tuple[float, ...], ...]]:
 
 
 def numbers(row: CellStatistics) -> list[tuple[float, ...]]:
-    gates = (row.input_gate, row.forget_gate, row.output_gate)
     return [
-        *((gate.mean, gate.deviation, gate.shut, gate.open) for gate in gates),
-        *((norm.mean, norm.deviation) for norm in (row.cell_norm, row.output_norm)),
+        *((gate.mean, gate.deviation, gate.shut, gate.open) for gate in row.gates.values()),
+        *((norm.mean, norm.deviation) for norm in row.norms.values()),
     ]
 
 
@@ -130,3 +133,33 @@ def test_is_the_second_reading_whatever_the_batches(name: str, tmp_path: Path, d
     labels = [f"{row.layer}{row.cell or ''}" for row in found["decoder"]]
     assert labels == (["1a", "1b", "2a", "2b", "3a", "3b"] if "two cells" in name else ["1", "2", "3"])
     assert [(row.layer, row.cell) for row in found["encoder"]] == [(1, None), (2, None), (3, None)]
+
+
+class HighwayCell(nn.Module):
+    """Of another paper than ours: two gates, one of which is open at every position."""
+
+    gate_names = ("transform_gate", "carry_gate")
+
+    def gate_values(self, attended: Tensor, state: DepthwiseState) -> tuple[Tensor, ...]:
+        return torch.full_like(attended, 0.25), torch.full_like(attended, 0.95)
+
+    def forward(self, attended: Tensor, state: DepthwiseState) -> DepthwiseState:
+        return DepthwiseState(output=attended, cell=state.cell)
+
+
+def test_a_cell_that_names_its_gates_is_measured() -> None:
+    cell = HighwayCell()
+    model: Any = SimpleNamespace(encoder=SimpleNamespace(layers=[SimpleNamespace(cell=cell), SimpleNamespace()]))
+    inputs = torch.ones(3, 2, 4)
+    state = DepthwiseState(output=inputs, cell=inputs)
+    padding = {"encoder": torch.zeros(2, 3, dtype=torch.bool)}
+    batch: Any = SimpleNamespace(padding=padding, run=lambda: cell(inputs, state))
+    assert gated_cells(model.encoder) == [(1, None, cell)]
+    rows = measure_gates(model, ["encoder"], [batch])
+    (row,) = rows["encoder"]
+    assert {name: (gate.mean, gate.open) for name, gate in row.gates.items()} == {
+        "transform_gate": (0.25, 0),
+        "carry_gate": (pytest.approx(0.95), 1),
+    }
+    assert list(row.document()) == ["layer", "cell", "transform_gate", "carry_gate", "cell_norm", "output_norm"]
+    assert "carry gate" in as_text(StackReport("highway.pt", "highway", "valid", 2, {"encoder": 6}, rows))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_compat import UserError
-from fairseq_compat.belonging import digest_of_file
+from fairseq_compat.provenance import digest_of_file
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folders, moved_file
 
 

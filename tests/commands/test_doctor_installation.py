@@ -48,7 +48,7 @@ def test_range_is_compared_by_number(version: str, admitted: bool) -> None:
 def test_other_or_missing_version(name: str, found: str | None, fix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, **{name: found})
     check = wrong()
-    assert (check.name, check.found, check.fix) == (name, found or "not installed", fix)
+    assert (check.name, check.state, check.fix) == (name, found or "not installed", fix)
     if name == "fairseq" or found is None:
         assert (versions.fairseq_problem() or "").endswith(fix)
 
@@ -58,7 +58,7 @@ def test_inactive_hook(monkeypatch: pytest.MonkeyPatch) -> None:
     # -S reads no start-up hooks: what a folder made by `pip install --target` amounts to.
     monkeypatch.setattr(subprocess, "run", lambda command, **rest: real([command[0], "-S", *command[1:]], **rest))
     check = wrong()
-    assert (check.name, check.found) == ("start-up hook", "not active")
+    assert (check.name, check.state) == ("start-up hook", "not active")
 
 
 def test_a_missing_compiled_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_a_missing_compiled_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fairseq.data.token_block_utils_fast", None)
     check = wrong()
     assert check.name == "import fairseq"
-    assert "fairseq.data.token_block_utils_fast" in check.found
+    assert "fairseq.data.token_block_utils_fast" in check.state
     assert "compiler" in check.fix
 
 

@@ -18,7 +18,7 @@ from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
 from probe_checkpoints import checkpoint_of
 from tiny_checkpoints import TASK
 
-from fairseq_compat import belonging, checkpoints
+from fairseq_compat import checkpoints, provenance
 from fairseq_compat.outputs import MARKER
 from fairseq_depthwise import cli
 from fairseq_depthwise.checkpoints.checkpoint import from_pretrained
@@ -349,7 +349,7 @@ def with_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callabl
         change(values := load(content))
         said = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
         file.write_bytes(save(values, said))
-        configured(belonging.file_digest(str(file)), "weights", "sha256")(folder)
+        configured(provenance.file_digest(str(file)), "weights", "sha256")(folder)
 
     return rewrite
 

@@ -105,7 +105,7 @@ def test_vocabularies_that_fit_are_all_those(paper: str, pair: str) -> None:
     assert fits(interval.highest)
     assert not fits(interval.lowest - 1)
     assert not fits(interval.highest + 1)
-    assert interval.lowest <= interval.chosen <= interval.highest
+    assert interval.lowest <= interval.ours <= interval.highest
 
 
 def test_rows_that_hold_with_relative_positions_say_so() -> None:

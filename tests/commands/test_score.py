@@ -11,6 +11,7 @@ import pytest
 import sacrebleu
 
 from fairseq_depthwise import cli
+from fairseq_depthwise.evaluation.scores import METRICS, MetricSpec
 
 REFERENCE = ["Das ist ein kleines Haus.", "Der Hund schläft.", "Wir gehen heute nach Hause."]
 HYPOTHESIS = ["Das ist ein Haus.", "Der Hund schläft.", "Wir gehen nach Hause."]
@@ -85,6 +86,14 @@ def test_the_tokenizer_is_passed_on(tmp_path: Path, document: Callable[..., Any]
     found = document("score", "--ref", ref, "--tokenize", "zh", hyp)
     assert found["counts"] == [6, 5, 4, 3]
     assert "|tok:zh|" in found["signature"]
+
+
+def test_a_metric_is_one_entry(
+    ref: str, hyp: str, document: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METRICS, "ter", MetricSpec("translation edit rate", sacrebleu.metrics.TER, "detokenized"))
+    found = document("score", "--ref", ref, "--metric", "ter", hyp)
+    assert (found["metric"], found["score"]) == ("ter", sacrebleu.corpus_ter(HYPOTHESIS, [REFERENCE]).score)
 
 
 # --- where the text comes from ---------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from tiny_models import FAMILIES, PAD, SOURCE, TARGET, build_tiny
 from torch import Tensor, nn
 
 from fairseq_compat import UserError
-from fairseq_compat.belonging import options_class
+from fairseq_compat.provenance import options_class
 from fairseq_depthwise.growth.trained_model import read_trained_model
 from fairseq_depthwise.growth.warm_start import start_from
 

@@ -11,7 +11,7 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGISTRY, FairseqEncoderDecoderModel
 from tiny_models import FAMILIES, task_of
 
-from fairseq_compat.belonging import options_class
+from fairseq_compat.provenance import options_class
 from fairseq_depthwise.models.depthwise_lstm.presets import PRESETS as DEPTHWISE_PRESETS
 from fairseq_depthwise.models.mute.presets import PRESETS as MUTE_PRESETS
 from fairseq_depthwise.models.sdt.presets import PRESETS as SDT_PRESETS

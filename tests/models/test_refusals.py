@@ -14,7 +14,7 @@ from probe_checkpoints import checkpoint_of, other_architecture
 from tiny_models import FAMILIES, TINY, build_tiny, task_of
 
 from fairseq_compat import UserError
-from fairseq_compat.belonging import of_model
+from fairseq_compat.provenance import of_model
 from fairseq_depthwise.models.depthwise_lstm.model import DepthwiseLSTMTransformer
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 

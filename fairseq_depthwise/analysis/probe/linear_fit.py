@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-#: Added to the variance of each feature, as a share of it: makes the solution unique (with fewer positions than
-#: features, or dependent features) and hardly changes it. By the precision of the products, whose own errors must be
-#: smaller.
+#: Ridge that is added to the variance of each feature, as a share of it, by the precision of products, whose rounding
+#: errors must be smaller. It makes the solution unique (with fewer positions than features, or dependent features) and
+#: hardly changes it.
 RIDGES = {torch.float64: 1e-8, torch.float32: 1e-5}
 
 #: Rounding error of a mean of equal numbers, in units in the last place.
@@ -47,25 +47,31 @@ class LayerMoments:
     ) -> None:
         self.width = width
         self.precision = precision
-        #: Number of positions; means of x and y, concatenated (2w); centered sums x'[x y] (w x 2w), diag(y'y) (w).
+        #: Number of positions.
         self.count = 0
+        #: Means of x and of y, concatenated (2w).
         self.mean = torch.zeros(2 * width, dtype=torch.float64, device=device)
+        #: Centered sums: x'[x y] (w x 2w) and diag(y'y) (w).
         self.products = torch.zeros(width, 2 * width, dtype=torch.float64, device=device)
         self.squares = torch.zeros(width, dtype=torch.float64, device=device)
 
     def add(self, below: Tensor, above: Tensor) -> None:
         """Add positions: x and y, N x width each."""
-        both = torch.cat([below, above], dim=1).to(self.precision)
+        # The batch by itself, in the precision of products.
+        both = torch.cat([below, above], dim=1).to(self.precision)  # N x 2w
         mean = both.mean(dim=0, dtype=torch.float64)
         both -= mean.to(self.precision)
         products = both[:, : self.width].t() @ both
         squares = both[:, self.width :].square().sum(dim=0)
-        total, difference = self.count + len(below), mean - self.mean
+
+        # Its sums are around its own mean: what lies between that and the mean so far is added.
+        total = self.count + len(below)
+        distance = mean - self.mean
         share = self.count * len(below) / total
         self.products += products.double()
-        self.products.addr_(difference[: self.width], difference, alpha=share)
-        self.squares += squares.double() + difference[self.width :].square() * share
-        self.mean += difference * (len(below) / total)
+        self.products.addr_(distance[: self.width], distance, alpha=share)
+        self.squares += squares.double() + distance[self.width :].square() * share
+        self.mean += distance * (len(below) / total)
         self.count = total
 
     def of_first(self, width: int) -> LayerMoments:
@@ -83,18 +89,22 @@ class LayerMoments:
 
         ``ridge`` is added to the variance of each feature of x, as a share of it, but not to the bias.
         """
-        covariance, cross = self.products.split(self.width, dim=1)
+        covariance, cross = self.products.split(self.width, dim=1)  # X'X and X'Y, w x w each
         if not (covariance.isfinite().all() and cross.isfinite().all()):
             raise ValueError("a layer's input or output is not finite")
         mean_below, mean_above = self.mean.split(self.width)
+
         # A feature whose variation is within the rounding error of its mean is constant; its weights become 0.
-        variances, levels = covariance.diagonal(), self.count * mean_below.square()
-        constant = variances <= levels * (_ROUNDING * torch.finfo(self.precision).eps) ** 2
-        ridges = torch.where(constant, levels, variances * (RIDGES[self.precision] if ridge is None else ridge))
-        ridges[constant & (levels == 0)] = 1
+        variances = covariance.diagonal()
+        levels = self.count * mean_below.square()
+        is_constant = variances <= levels * (_ROUNDING * torch.finfo(self.precision).eps) ** 2
+        ridges = torch.where(is_constant, levels, variances * (RIDGES[self.precision] if ridge is None else ridge))
+        ridges[is_constant & (levels == 0)] = 1
+
+        # V, the transposed weight, solves (X'X + ridges) V = X'Y.
         transposed = torch.linalg.solve(covariance + torch.diag(ridges), cross)
         bias = mean_above - mean_below @ transposed
-        # |Y - X V|^2 = y'y - 2 tr(V' X'Y) + tr(V' X'X V) with V the transposed weight
+        # |Y - X V|^2 = y'y - 2 tr(V' X'Y) + tr(V' X'X V)
         error = self.squares.sum() - 2 * (transposed * cross).sum() + (transposed * (covariance @ transposed)).sum()
         error = error.clamp_min(0)
         variance = float(self.squares.sum())

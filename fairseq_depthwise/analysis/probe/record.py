@@ -1,8 +1,8 @@
 """The results of a probe so far, in a folder from which it continues after it was stopped.
 
 ``probe.json`` has the settings, the finished rows, and the names of the files that were written: ``maps.pt`` with the
-fitted linear layers, and in ``hypotheses/`` and ``checkpoints/`` one for each row. A name is there before its file is
-written; what is not named is not read, and not replaced.
+fitted linear layers, and in ``hypotheses/`` and ``checkpoints/`` one for each row. A name is added before its
+file is written; files that are not listed are neither read nor replaced.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
-from fairseq_compat import UserError, belonging, checkpoints
+from fairseq_compat import UserError, checkpoints, provenance
 from fairseq_compat.files import atomic_write, require_file
 from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
 from fairseq_depthwise.models.linearized.model import ARCHITECTURE, plain_options
@@ -26,8 +26,8 @@ from fairseq_depthwise.models.linearized.model import ARCHITECTURE, plain_option
 #: Name of the row in which no layer is replaced.
 NONE = "none"
 
-#: The only names of files that are removed, whatever ``probe.json`` says.
-_OWN = re.compile(r"maps\.pt|hypotheses/none\.txt|(hypotheses|checkpoints)/(en|de)coder\.\d+(\.output)?\.(txt|pt)")
+#: Names of files that a probe writes: no others are removed, whatever ``probe.json`` says.
+_NAMES = re.compile(r"maps\.pt|hypotheses/none\.txt|(hypotheses|checkpoints)/(en|de)coder\.\d+(\.output)?\.(txt|pt)")
 
 _FOLDERS = ("hypotheses", "checkpoints")
 
@@ -53,78 +53,95 @@ class ProbeRow:
 
 
 class ProbeRecord:
-    """A folder with the results of a probe so far, which belongs to the command and had the same settings before.
+    """A folder with the results of a probe so far.
 
-    ``settings`` are all that results depend on; ``force`` removes the results of an earlier call.
+    Attributes:
+        settings: everything that results depend on; a folder with others is refused, unless ``force`` removes them.
+        rows: finished rows by layer and state.
+        files: names of the files that were written, in the folder.
     """
 
     def __init__(self, folder: str, settings: Mapping[str, Any], *, force: bool = False) -> None:
         self.folder = Path(folder)
         self.settings = settings
-        #: Finished rows.
         self.rows: dict[tuple[str, str], ProbeRow] = {}
-        #: Names of the files that were written, in the folder.
         self.files: list[str] = []
-        for folder_of_rows in (self.folder, *(self.folder / name for name in _FOLDERS)):
-            if folder_of_rows.is_symlink():
-                raise UserError(f"--output {folder}: {folder_of_rows} is a link; give a folder of its own")
-            folder_of_rows.mkdir(parents=True, exist_ok=True)
-        self._file, self._maps = self.folder / "probe.json", self.folder / "maps.pt"
-        record = self._load() if self._file.exists() else {"files": []}
-        if "rows" in record and not force:
+        self._file = self.folder / "probe.json"
+        self._maps = self.folder / "maps.pt"
+        self._make_folders()
+
+        record = self._load()
+        is_probe = "rows" in record
+        if is_probe and not force:
             self._resume(record)
-        self._require_free(record["files"])
-        if "rows" in record and force:
-            # A process that is killed here leaves a record of no settings, so that what is left is not taken for new.
-            self.files = list(filter(_OWN.fullmatch, record["files"]))
-            self._write({})
-            for name in self.files:
-                (self.folder / name).unlink(missing_ok=True)
-            self.files = []
+        # Files of the user's own are neither replaced nor removed.
+        listed = record.get("files", [])
+        self._require_free(listed)
+        if is_probe and force:
+            self._remove(listed)
         self._write(settings)
 
-    def _require_free(self, listed: Iterable[str]) -> None:
-        """Raise UserError where a file is called like those of a probe, and is none of those ``listed``."""
-        present = [self._maps, *(path for name in _FOLDERS for path in (self.folder / name).iterdir())]
-        for path in present:
-            name = path.relative_to(self.folder).as_posix()
-            if os.path.lexists(path) and _OWN.fullmatch(name) and name not in listed:
-                raise UserError(f"{path} exists and was not written by this probe; move it away")
+    def _make_folders(self) -> None:
+        for folder in (self.folder, *(self.folder / name for name in _FOLDERS)):
+            if folder.is_symlink():
+                raise UserError(f"--output {self.folder}: {folder} is a link; give a folder of its own")
+            folder.mkdir(parents=True, exist_ok=True)
 
     def _load(self) -> dict[str, Any]:
-        """Return what the record has."""
+        """Return what ``probe.json`` has; nothing if there is none."""
+        if not self._file.exists():
+            return {}
         require_file(self._file)
         record: dict[str, Any] = json.loads(self._file.read_text(encoding="utf-8"))
-        if "files" not in record:  # of an earlier version
-            record["files"] = [self._maps.name]
-            for row in record["rows"]:
-                for kind, suffix in (("hypotheses", "txt"), ("checkpoints", "pt")):
-                    record["files"].append(self._name(kind, row["layer"], row["state"], suffix))
         return record
 
     def _resume(self, record: Mapping[str, Any]) -> None:
         """Take the finished rows of a record, which must have been made with the same settings."""
+        settings = record["settings"]
         for name, value in self.settings.items():
-            if record["settings"].get(name) != value:
+            if settings.get(name) != value:
                 raise UserError(
-                    f"--output {self.folder} holds a probe with another {name.replace('_', ' ')}: "
-                    f"{record['settings'].get(name)} there and {value} here; give another folder, or --force to start "
-                    "again"
+                    f"--output {self.folder} holds a probe with another {name.replace('_', ' ')}: {settings.get(name)} "
+                    f"there and {value} here; give another folder, or --force to start again"
                 )
         self.rows = {(row["layer"], row["state"]): ProbeRow(**row) for row in record["rows"]}
-        self.files = list(record["files"])
+        self.files = list(record.get("files", []))
+
+    def _require_free(self, listed: Iterable[str]) -> None:
+        """Raise UserError where a file has a name of a probe's, and is not one of those ``listed``."""
+        paths = [self._maps]
+        for name in _FOLDERS:
+            paths += (self.folder / name).iterdir()
+        for path in paths:
+            name = path.relative_to(self.folder).as_posix()
+            if os.path.lexists(path) and _NAMES.fullmatch(name) and name not in listed:
+                raise UserError(f"{path} exists and was not written by this probe; move it away")
+
+    def _remove(self, listed: Iterable[str]) -> None:
+        """Remove the files of an earlier probe."""
+        # A process that is killed here leaves a record of no settings, so that its remains are not taken for new.
+        self.files = list(filter(_NAMES.fullmatch, listed))
+        self._write({})
+        for name in self.files:
+            (self.folder / name).unlink(missing_ok=True)
+        self.files = []
 
     def add(self, row: ProbeRow, hypotheses: list[str]) -> None:
         """Write a finished row and its translations."""
         path = self._listed(self._name("hypotheses", row.layer, row.state, "txt"))
+        text = "".join(f"{sentence}\n" for sentence in hypotheses)
         with atomic_write(path) as file:
-            file.write("".join(f"{sentence}\n" for sentence in hypotheses).encode())
+            file.write(text.encode())
         self.rows[row.layer, row.state] = row
         self._write(self.settings)
 
     def _write(self, settings: Mapping[str, Any]) -> None:
-        rows = list(map(asdict, self.rows.values()))
-        text = json.dumps({"settings": settings, "rows": rows, "files": self.files}, indent=2)
+        record = {
+            "settings": settings,
+            "rows": [asdict(row) for row in self.rows.values()],
+            "files": self.files,
+        }
+        text = json.dumps(record, indent=2)
         with atomic_write(self._file) as file:
             file.write(f"{text}\n".encode())
 
@@ -132,7 +149,11 @@ class ProbeRecord:
         """Read the linear layers that have been fitted so far."""
         if self._maps.name not in self.files or not self._maps.exists():
             return {}
-        return {tuple(key.split(" ")): LinearFit(**values) for key, values in checkpoints.load(self._maps).items()}
+        fits = {}
+        for key, values in checkpoints.load(self._maps).items():
+            layer, state = key.split(" ")
+            fits[layer, state] = LinearFit(**values)
+        return fits
 
     def write_fits(self, fits: Fits) -> None:
         """Write the linear layers."""
@@ -147,7 +168,8 @@ class ProbeRecord:
                 write_linearized(trained, path, layer, state, fit)
 
     def _listed(self, name: str) -> Path:
-        """Return the path of a file that is to be written, once the record has its name."""
+        """Return the path of a file that is to be written, after its name is in the record."""
+        # If the process is killed while it writes the file, the next one may replace it.
         if name not in self.files:
             self.files.append(name)
             self._write(self.settings)
@@ -155,18 +177,23 @@ class ProbeRecord:
 
     @staticmethod
     def _name(kind: str, layer: str, state: str, suffix: str) -> str:
-        return f"{kind}/{layer}{'.output' if state == 'output' else ''}.{suffix}"
+        stem = f"{layer}.output" if state == "output" else layer
+        return f"{kind}/{stem}.{suffix}"
 
 
 def write_linearized(path: str, output: str | Path, layer: str, state: str, fit: LinearFit) -> None:
     """Write the checkpoint of a ``linearized_transformer`` in which one layer is replaced, as after training it."""
     trained = checkpoints.load_checkpoint(path, mapped=True)
     values = trained["model"]
+    # The replaced layer stays in the checkpoint, as the linear layer's ``intact``.
     side, number = layer.split(".")
     prefix = f"{side}.layers.{int(number) - 1}."
     like = next(value for name, value in values.items() if name.startswith(prefix))
-    model = {name.replace(prefix, f"{prefix}intact.", 1) if name.startswith(prefix) else name: value
-             for name, value in values.items()}  # fmt: skip
+    model = {}
+    for name, value in values.items():
+        if name.startswith(prefix):
+            name = f"{prefix}intact.{name.removeprefix(prefix)}"
+        model[name] = value
     model[f"{prefix}linear.weight"] = fit.weight.to(like.dtype)
     model[f"{prefix}linear.bias"] = fit.bias.to(like.dtype)
     cfg: dict[str, Any] = trained.get("cfg") or OmegaConf.to_container(
@@ -185,7 +212,7 @@ def write_linearized(path: str, output: str | Path, layer: str, state: str, fit:
             "cfg": {**cfg, "model": options},
             "model": model,
             "optimizer_history": trained.get("optimizer_history"),
-            "extra_state": {belonging.ENTRY: belonging.recorded_in(trained)},
+            "extra_state": {provenance.ENTRY: provenance.recorded_in(trained)},
             "last_optimizer_state": None,
             "task_state": trained.get("task_state") or {},
         },

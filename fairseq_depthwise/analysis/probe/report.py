@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fairseq_depthwise.analysis.analysis import draw_legend, draw_line, finish_panel
 from fairseq_depthwise.analysis.probe.record import NONE, ProbeRow
 from fairseq_depthwise.figures import write_figure
-from fairseq_depthwise.models.linearized.model import SIDES
+from fairseq_depthwise.modules.stack import SIDES
 from fairseq_depthwise.tables import aligned
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 #: State of a row -> its title.
@@ -26,11 +27,16 @@ _STATES = {"": "", "pair": ", (Out, Cell) linear", "output": ", Out linear, Cell
 
 @dataclass(frozen=True)
 class ProbedModel:
-    """The results of a probe: rows of the intact model and of each layer, for each state."""
+    """The results of a probe: a row of the intact model, then one of each layer for each state."""
 
     checkpoint: str
     architecture: str
     rows: tuple[ProbeRow, ...]
+
+    @property
+    def intact(self) -> ProbeRow:
+        """The row in which no layer is replaced."""
+        return self.rows[0]
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -39,35 +45,71 @@ class ProbedModel:
 
     def change(self, row: ProbeRow) -> float | None:
         """Return the change of the score relative to the intact model, in per cent; negative for a loss."""
-        intact = self.rows[0].score
-        return 100 * (row.score - intact) / intact if intact else None
+        if not self.intact.score:
+            return None
+        return 100 * (row.score - self.intact.score) / self.intact.score
 
-    def of_side(self, state: str, side: str) -> dict[int, ProbeRow]:
+    def rows_of(self, state: str, side: str) -> dict[int, ProbeRow]:
         """Return number of a layer, from 1 -> its row."""
-        names = {row.layer.partition(".")[::2]: row for row in self.rows if row.state == state}
-        return {int(number): row for (of, number), row in names.items() if of == side}
+        rows = {}
+        for row in self.rows:
+            row_side, _, number = row.layer.partition(".")
+            if row.state == state and row_side == side:
+                rows[int(number)] = row
+        return rows
 
     def document(self) -> dict[str, Any]:
         """Return one object of JSON; ``change`` is in per cent of the intact model's score, ``unexplained`` a share."""
-        columns = ("layer", "state", "score", "change", "error", "unexplained", "positions")
-        rows = [{**asdict(row), "change": self.change(row)} for row in self.rows]
-        intact = {name: rows[0][name] for name in ("metric", "signature", "score")}
-        rows = [{column: row[column] for column in columns} for row in rows]
-        return {"checkpoint": self.checkpoint, "architecture": self.architecture, **intact, "rows": rows}
+        rows = []
+        for row in self.rows:
+            document = {
+                "layer": row.layer,
+                "state": row.state,
+                "score": row.score,
+                "change": self.change(row),
+                "error": row.error,
+                "unexplained": row.unexplained,
+                "positions": row.positions,
+            }
+            rows.append(document)
+        return {
+            "checkpoint": self.checkpoint,
+            "architecture": self.architecture,
+            "metric": self.intact.metric,
+            "signature": self.intact.signature,
+            "score": self.intact.score,
+            "rows": rows,
+        }
+
+
+# --- table -----------------------------------------------------------------------------------------------------------
 
 
 def as_text(models: Sequence[ProbedModel]) -> str:
     """Return the paper's table for each model and state."""
-    return "\n".join(_table(model, state) for model in models for state in model.states)
+    tables = []
+    for model in models:
+        tables += [_table(model, state) for state in model.states]
+    return "\n".join(tables)
 
 
 def _table(model: ProbedModel, state: str) -> str:
-    intact = model.rows[0]
-    names = ["layer", *(name for side in SIDES for name in (f"{side} {intact.metric}", "change %", "unexplained %"))]
-    lines = [names, [NONE, *(f"{intact.score:.2f}", "0.00", "-") * len(SIDES)]]
-    sides = [model.of_side(state, side) for side in SIDES]
+    """Return a line for each number of a layer, with cells for the encoder and cells for the decoder."""
+    intact = model.intact
+    # The header, and the row of the intact model, which has the same score on both sides.
+    header, first = ["layer"], [NONE]
+    for side in SIDES:
+        header += [f"{side} {intact.metric}", "change %", "unexplained %"]
+        first += [f"{intact.score:.2f}", "0.00", "-"]
+
+    sides = [model.rows_of(state, side) for side in SIDES]
+    lines = [header, first]
+    # Encoder and decoder may have different depths, or only some layers were replaced.
     for number in sorted(set().union(*sides)):
-        lines.append([str(number), *(cell for rows in sides for cell in _cells(model, rows.get(number)))])
+        line = [str(number)]
+        for rows in sides:
+            line += _cells(model, rows.get(number))
+        lines.append(line)
     return f"{model.checkpoint}: {model.architecture}{_STATES[state]}\n{intact.signature}\n{aligned(lines)}"
 
 
@@ -82,27 +124,44 @@ def _cells(model: ProbedModel, row: ProbeRow | None) -> list[str]:
     ]
 
 
+# --- figure ----------------------------------------------------------------------------------------------------------
+
+
 def write_figure_of(path: str, models: Sequence[ProbedModel], titles: Sequence[str]) -> None:
     """Draw the change of the score over layers, encoder and decoder side by side, a line for each model and state."""
-    lines = [
-        (f"{title}{_STATES[state]}", model, state)
-        for title, model in zip(titles, models, strict=True)
-        for state in model.states
-    ]
-    sides = [side for side in SIDES if any(model.of_side(state, side) for _, model, state in lines)]
-    deepest = max(number for _, model, state in lines for side in sides for number in model.of_side(state, side))
+    curves, labels = [], []
+    for title, model in zip(titles, models, strict=True):
+        for state in model.states:
+            curves.append((model, state))
+            labels.append(f"{title}{_STATES[state]}")
+    # A side of which no layer was replaced has no panel.
+    layers: dict[str, list[int]] = {side: [] for side in SIDES}
+    for model, state in curves:
+        for side in SIDES:
+            layers[side] += model.rows_of(state, side)
+    sides = [side for side in SIDES if layers[side]]
+    deepest = max(max(layers[side]) for side in sides)
 
     def draw(figure: Figure) -> None:
         panels = figure.subplots(1, len(sides), sharey=True, squeeze=False)[0]
         for axes, side in zip(panels, sides, strict=True):
-            axes.axhline(0, color="black", linewidth=0.8)
-            drawn = []
-            for number, (_, model, state) in enumerate(lines):
-                changes = {layer: model.change(row) for layer, row in model.of_side(state, side).items()}
-                points = [(layer, math.nan if change is None else change) for layer, change in changes.items()]
-                drawn.append(draw_line(axes, points, number))
-            finish_panel(axes, side, "layer made linear", "")
-        panels[0].set_ylabel(f"change of {models[0].rows[0].metric} (%)")
-        draw_legend(figure, drawn, [label for label, _, _ in lines])
+            lines = _draw_side(axes, side, curves)
+        panels[0].set_ylabel(f"change of {models[0].intact.metric} (%)")
+        draw_legend(figure, lines, labels)
 
-    write_figure(path, (len(sides) * min(3.2 + 0.12 * deepest, 8), 3.2 + 0.25 * len(lines)), draw)
+    write_figure(path, (len(sides) * min(3.2 + 0.12 * deepest, 8), 3.2 + 0.25 * len(curves)), draw)
+
+
+def _draw_side(axes: Axes, side: str, curves: Sequence[tuple[ProbedModel, str]]) -> list[Any]:
+    """Draw the layers of one side, and return the lines."""
+    axes.axhline(0, color="black", linewidth=0.8)
+    lines = []
+    for number, (model, state) in enumerate(curves):
+        points = []
+        for layer, row in model.rows_of(state, side).items():
+            # Where the intact model scores 0, nothing is drawn.
+            change = model.change(row)
+            points.append((layer, math.nan if change is None else change))
+        lines.append(draw_line(axes, points, number))
+    finish_panel(axes, side, "layer made linear", "")
+    return lines

@@ -21,7 +21,7 @@ from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
-from fairseq_compat import UserError, belonging, checkpoints
+from fairseq_compat import UserError, checkpoints, provenance
 from fairseq_depthwise.models.base.config import check_values, option
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.depthwise_lstm.layers import DepthwiseEncoderLayer
@@ -251,8 +251,11 @@ def _read_trained(path: str | None, task: FairseqTask) -> tuple[nn.Module, dict[
     if not os.path.isfile(path):
         raise UserError(f"--probe-path {path}: there is no such file")
     state = checkpoints.load_checkpoint(path)
-    belonging.require_same(
-        f"--probe-path {path}", belonging.recorded_in(state), belonging.of_dictionaries(task), belonging.data_of(task)
+    provenance.require_same(
+        f"--probe-path {path}",
+        provenance.recorded_in(state),
+        provenance.of_dictionaries(task),
+        provenance.data_of(task),
     )
     options = plain_options(state)
     model = build_inner(options, task)

@@ -30,7 +30,7 @@ class UnitLinear(nn.Module):
         units = self.weight.size(0)
         # One layer for all units needs no batched product.
         if units == 1:
-            return F.linear(values, self.weight[0].T, self.bias[0])
+            return F.linear(values, self.weight[0].t(), self.bias[0])
         rows = values.flatten(1, 2).expand(units, -1, -1)  # U x T B x in
         product = torch.baddbmm(self.bias.unsqueeze(1), rows, self.weight)
         return product.view(units, *values.shape[1:3], self.out_features)

@@ -17,9 +17,9 @@ from itertools import chain
 from typing import Any
 
 from fairseq_compat import UserError
-from fairseq_compat.belonging import file_digest
 from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import MARKER, begin_folder, folder_written_whole, output_folder
+from fairseq_compat.provenance import file_digest
 from fairseq_depthwise.serving.cluster.ray_blocks import Translators
 from fairseq_depthwise.text_files import Block, blocks_of, compressed
 

@@ -1,4 +1,4 @@
-"""Patches of checkpoints, but for those of ``belonging``, which tests/system tries through the commands."""
+"""Patches of checkpoints, but for those of ``provenance``, which tests/system tries through the commands."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import fairseq_depthwise
-from fairseq_compat import UserError, belonging, checkpoints
+from fairseq_compat import UserError, checkpoints, provenance
 from fairseq_depthwise import DepthwiseLSTMTransformer
 
 RunCommand = Callable[..., CompletedProcess[str]]
@@ -34,7 +34,7 @@ def place(
     four heads, ``older`` is the model without its record, ``swapped`` that with options of the other direction,
     ``averages`` the same with two values for the one table in its moving average.
     """
-    folder = tmp_path_factory.mktemp("belonging")
+    folder = tmp_path_factory.mktemp("provenance")
     permuted = shutil.copytree(copy_reverse_data, folder / "permuted-bin")
     for path in permuted.glob("dict.*"):
         path.write_text("".join(f"{line}\n" for line in reversed(path.read_text().splitlines())))
@@ -62,7 +62,7 @@ def place(
     name = "decoder.embedding.tokens.weight"
     others = {**state["model"], name: state["model"][name] + 1}
     torch.save({**state, "model": others}, found.other_weights)
-    del state["extra_state"][belonging.ENTRY]
+    del state["extra_state"][provenance.ENTRY]
     torch.save(state, found.older)
     state["cfg"]["task"].update(source_lang="tgt", target_lang="src")
     torch.save(state, found.swapped)
@@ -137,7 +137,7 @@ def test_accepted(words: str, run_command: RunCommand, place: SimpleNamespace, t
 
 def test_the_record_is_carried_on(run_command: RunCommand, place: SimpleNamespace, tmp_path: Path) -> None:
     """Also by a training that goes on without its text's options."""
-    recorded = belonging.recorded_in(checkpoints.load_checkpoint(place.model))
+    recorded = provenance.recorded_in(checkpoints.load_checkpoint(place.model))
     assert {"tokenizer": "space", "bpe": "subword_nmt", "source_lang": "src", "target_lang": "tgt"}.items() <= (
         recorded.items()
     )
@@ -149,7 +149,7 @@ def test_the_record_is_carried_on(run_command: RunCommand, place: SimpleNamespac
         "{train} 3 --save-dir {run} {data}": "run/checkpoint_last.pt",
     }.items():
         run_command(*command(words, place, tmp_path))
-        assert belonging.recorded_in(checkpoints.load_checkpoint(tmp_path / made)) == recorded
+        assert provenance.recorded_in(checkpoints.load_checkpoint(tmp_path / made)) == recorded
         (tmp_path / made).unlink()
 
 
