@@ -11,7 +11,7 @@ from pathlib import Path
 import nox
 
 sys.path.insert(0, str(Path(__file__).parent))
-from fairseq_compat.versions import INSTALL_FAIRSEQ, PYTHON, SUPPORTED  # found by the line above
+from fairseq_compat.versions import INSTALL_FAIRSEQ, PYTHON, SUPPORTED  # the folder is on the path by the line above
 
 PINNED = ("torch", "numpy", "omegaconf")
 TESTS = ("tests/system/test_installation.py", "tests/system/test_stock_commands.py", "tests/fairseq_compat")
@@ -20,8 +20,8 @@ first, end = (int(version.removeprefix("3.")) for version in (PYTHON.first, PYTH
 
 
 def lowest(is_new: bool) -> list[str]:
-    """Return what to ask pip for: the lowest supported versions that there are for Python 3.13, or for older ones."""
-    versions = {one.distribution: one.first for one in SUPPORTED}
+    """Return requirements of the lowest supported versions that exist for Python 3.13, or for older ones."""
+    versions = {supported.distribution: supported.first for supported in SUPPORTED}
     if is_new:
         versions |= {"numpy": "2.1", "torch": "2.6"}
     return [f"{name}=={versions[name]}.*" for name in PINNED]
@@ -30,9 +30,10 @@ def lowest(is_new: bool) -> list[str]:
 @nox.session(python=[f"3.{minor}" for minor in range(first, end)])
 @nox.parametrize("versions", [nox.param(name, id=name) for name in ("lowest", "newest")])
 def matrix(session: nox.Session, versions: str) -> None:
-    """Install the project and its tests into a fresh environment, and run tests: those given, or a choice."""
+    """Install the project and its tests into a fresh environment, and run the named tests, or a choice."""
     is_new = "True" in str(session.run("python", "-c", "import sys; print(sys.version_info >= (3, 13))", silent=True))
-    session.install("-e", ".[test]", *(lowest(is_new) if versions == "lowest" else ()))
+    requirements = lowest(is_new) if versions == "lowest" else []
+    session.install("-e", ".[test]", *requirements)
     session.install(*INSTALL_FAIRSEQ.split()[2:])
     session.run("fairseq-depthwise", "doctor")
     options = ("-n", "2", "--dist", "loadgroup", "-m", "not long")

@@ -1,6 +1,7 @@
 """Build script of fairseq-depthwise: two packages, one console command, and the start-up hook."""
 
 import sys
+from itertools import chain
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -9,29 +10,29 @@ from setuptools.command.build_py import build_py
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from fairseq_compat.versions import EXTRAS, PYTHON, SUPPORTED  # noqa: E402  # the one list of supported versions, found by the line above
+from fairseq_compat.versions import EXTRAS, PYTHON, SUPPORTED  # noqa: E402  # needs the line above
 
 HOOK = "fairseq_compat.pth"
 
-#: What --tensorboard-logdir of fairseq-train, which recipes give it, writes with; what reads the plans of sweep.py.
+#: --tensorboard-logdir of fairseq-train, which the recipes use; files in TOML, such as the plans of sweep.py.
 RECIPES = ["tensorboardX>=2.6,<3", 'tomli>=2,<3; python_version < "3.11"']
 
-EXTRA = {extra: [needed.requirement for needed in distributions] for extra, distributions in EXTRAS.items()}
+EXTRA = {}
+for extra, distributions in EXTRAS.items():
+    EXTRA[extra] = [distribution.requirement for distribution in distributions]
 
 
 class BuildWithHook(build_py):
-    """Puts the start-up hook where it ends up at the top of site-packages, for regular and editable installs.
+    """Installs the start-up hook at the top of site-packages, in regular and editable installs.
 
     Both ways it becomes a file of the wheel, so ``pip uninstall`` removes it.
     """
 
     def run(self) -> None:
         super().run()
-        if self.editable_mode:
-            # An editable wheel takes only what lies in its install folder; the packages stay where they are.
-            self.copy_file(str(HERE / HOOK), str(Path(self.get_finalized_command("install").install_lib) / HOOK))
-        else:
-            self.copy_file(str(HERE / HOOK), str(Path(self.build_lib) / HOOK))
+        # An editable wheel takes files from its install folder only; the packages stay where they are.
+        folder = self.get_finalized_command("install").install_lib if self.editable_mode else self.build_lib
+        self.copy_file(str(HERE / HOOK), str(Path(folder) / HOOK))
 
     def get_source_files(self) -> list:
         return [*super().get_source_files(), HOOK]
@@ -52,7 +53,7 @@ setup(
     python_requires=f">={PYTHON.first},<{PYTHON.end}",
     # fairseq itself is left out: a current pip cannot meet its pins. See "Installing" in docs/getting_started.md.
     install_requires=[
-        *(one.requirement for one in SUPPORTED),
+        *(supported.requirement for supported in SUPPORTED),
         "torch>=2.6; python_full_version == '3.13.0'",  # whose pickle refuses what PyTorch 2.5 does (gh-125631)
         "cffi>=1.15,<3",
     ],
@@ -70,10 +71,11 @@ setup(
             "setuptools>=70.1",
             "packaging>=23",
             *RECIPES,
-            *(requirement for requirements in EXTRA.values() for requirement in requirements),
+            *chain.from_iterable(EXTRA.values()),
         ],
         **EXTRA,
-        "bench": ["ctranslate2>=4.6,<5", *EXTRA["analysis"]],  # another program that decodes fairseq's models; figures
+        # Another program that decodes fairseq's models, and figures.
+        "bench": ["ctranslate2>=4.6,<5", *EXTRA["analysis"]],
         "recipes": RECIPES,
     },
     entry_points={"console_scripts": ["fairseq-depthwise = fairseq_depthwise.cli:main"]},

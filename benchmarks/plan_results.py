@@ -1,19 +1,19 @@
-"""What the trainings of a plan have found: numbers of a training, differences of systems, registered comparisons."""
+"""Results of a plan's trainings: numbers of a training, differences of systems, registered comparisons."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
+import records  # noqa: F401  # puts the folders of the recipes on the path
+from plans import HOPS, LOSSES, Plan, Run
 from scipy.stats import ttest_1samp
 
-sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in ("recipes", "recipes/lib")]
-from plans import HOPS, LOSSES, Plan, Run  # the folders are on the path by the line above
+#: Of a training, as its JSON file has it.
+Result = Mapping[str, Any]
 
 #: What "hops" counts as answered, in percent of the sentences.
 _ANSWERED = 90
@@ -41,6 +41,7 @@ class Difference(NamedTuple):
         each = [system - base for system, base in zip(systems, bases, strict=True)]
         test = ttest_1samp(each, 0)
         low, high = test.confidence_interval(0.95)
+        # Without any difference there is no variance to divide by.
         p = float(test.pvalue) if any(each) else 1.0
         return cls(each, float(low), float(high), p, digits)
 
@@ -86,9 +87,10 @@ class Comparison:
         return [self.system, self.base, *(self.minus or ())]
 
     def verdict(self, difference: Difference) -> str:
-        """Return what the 95 % interval says of "better than the base, or not worse by more than the margin"."""
+        """Return whether the 95 % interval supports "better than the base, or not worse by more than the margin"."""
         low, high = difference.low, difference.high
-        if self.metric in LOSSES.values():  # the lower the better
+        # Of a loss the lower is the better.
+        if self.metric in LOSSES.values():
             low, high = -high, -low
         if low > -self.margin:
             return "supported"
@@ -105,7 +107,7 @@ class Comparison:
         return text
 
 
-def measure(plan: Plan, result: Mapping[str, Any], name: str) -> float:
+def measure(plan: Plan, result: Result, name: str) -> float:
     """Return a number of a final training: a loss at its end, a score, or "hops"."""
     for curve, loss in LOSSES.items():
         if name == loss:
@@ -114,6 +116,11 @@ def measure(plan: Plan, result: Mapping[str, Any], name: str) -> float:
     if name == HOPS:
         return float(hops_answered([result["scores"][test] for test in plan.content["tests"]]))
     return float(result["scores"][name])
+
+
+def measures(plan: Plan, results: Iterable[Result], name: str) -> list[float]:
+    """Return a number of each of several trainings."""
+    return [measure(plan, result, name) for result in results]
 
 
 def hops_answered(accuracies: Sequence[float]) -> int:
@@ -130,12 +137,13 @@ def hops_answered(accuracies: Sequence[float]) -> int:
     return answered
 
 
-def processor_minutes(results: Sequence[Mapping[str, Any]]) -> list[float]:
+def processor_minutes(results: Sequence[Result]) -> list[float]:
     """Return the processor's minutes of the trainings of which they are known.
 
     Those beside a GPU are not comparable with those without, so only the trainings with most GPUs count. Earlier
     results of trainings that were stopped have the last part's seconds alone.
     """
+    # A result says how many GPUs its sweep used.
     gpus = max(result["gpus"] for result in results)
     minutes = []
     for result in results:
@@ -160,6 +168,7 @@ def complete_results(plan: Plan) -> dict[str, dict[int, dict[str, Any]]]:
     complete = {}
     for system in plan.systems:
         results = final_results(plan, system)
+        # One seed has no spread, and is not compared.
         if len(results) == len(plan.seeds(system)) > 1:
             complete[system] = results
     return complete
@@ -187,13 +196,15 @@ def difference_of(plan: Plan, comparison: Comparison) -> Difference:
     """Return a comparison's differences, over the seeds that all of its systems have."""
     complete = complete_results(plan)
     seeds = sorted(set.intersection(*(set(complete[system]) for system in comparison.systems)))
+    # System -> its number with each seed.
+    numbers = {}
+    for system in comparison.systems:
+        of_seeds = [complete[system][seed] for seed in seeds]
+        numbers[system] = np.array(measures(plan, of_seeds, comparison.metric))
 
-    def of_seeds(system: str) -> np.ndarray:
-        return np.array([measure(plan, complete[system][seed], comparison.metric) for seed in seeds])
-
-    differences = of_seeds(comparison.system) - of_seeds(comparison.base)
+    differences = numbers[comparison.system] - numbers[comparison.base]
     if comparison.minus:
         system, base = comparison.minus
-        differences = differences - (of_seeds(system) - of_seeds(base))
+        differences = differences - (numbers[system] - numbers[base])
     digits = 3 if comparison.metric in LOSSES.values() else 2
     return Difference.of(differences, np.zeros(len(differences)), digits)

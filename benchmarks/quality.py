@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import records
 import torch
+from recipe_step import run_step
+from turns import take_turns, timed
 
 from fairseq_compat.versions import installed_version
 from fairseq_depthwise.evaluation.scores import TranslationMetric
@@ -31,30 +33,80 @@ if TYPE_CHECKING:
 
 Translate = Callable[[Sequence[str]], list[str]]
 
-#: How our models decode -> what ``TranslatorOptions`` are given; fairseq's Transformer has the first way only.
+#: How our models decode -> fields of ``TranslatorOptions``; fairseq's Transformer has the first way only.
 WAYS: dict[str, dict[str, Any]] = {
-    "float32": {"compile": False}, "compiled": {"compile": True}, "int8": {"precision": "int8"},
-}  # fmt: skip
-#: CTranslate2's types.
-OTHER_WAYS = ("float32", "int8")
+    "float32": {"compile": False},
+    "compiled": {"compile": True},
+    "int8": {"precision": "int8"},
+}
+#: Types of CTranslate2.
+CTRANSLATE2_TYPES = ("float32", "int8")
 
 #: Sentences at a time -> how many of the test set are translated in a turn; None: all, whose translations are scored.
-BATCHES: dict[int, int | None] = {1: 100, 32: None}
+BATCHES: dict[int, int | None] = {32: None, 1: 100}
+
+
+def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the options."""
+    parser = records.make_parser(__doc__)
+    add = parser.add_argument
+    add("models", nargs="+", metavar="NAME=CHECKPOINT")
+    add("--data", required=True, help="folder of the dictionaries")
+    add("--bpe-codes", help="of subword-nmt, where the training's are not there")
+    add("--test", nargs=2, required=True, metavar=("SOURCE", "REFERENCE"), help="raw text, a sentence a line")
+    add("--beam", type=records.integer(1), default=4, help="(default: %(default)s)")
+    add("--rounds", type=records.integer(1), default=5, metavar="N", help="that count (default: %(default)s)")
+    add("--figure", default="docs/figures/quality_cpu.svg", help="(default: %(default)s)")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    """Measure, and write record and figure."""
+    options = parse_options(sys.argv[1:])
+    records.prepare_process()
+    torch.set_num_threads(1)
+    lines, references = map(read_lines, options.test)
+    bleu = TranslationMetric("sacrebleu")
+    scores: dict[str, float] = {}
+    rows: list[dict[str, Any]] = []
+    for batch, most in BATCHES.items():
+        works: dict[str, Translate] = {}
+        names: dict[str, dict[str, str]] = {}
+        for argument in options.models:
+            model, _, checkpoint = argument.partition("=")
+            for way, translate in ways_of(checkpoint, batch, options):
+                works[f"{model}, {way}"] = translate
+                names[f"{model}, {way}"] = {"model": model, "way": way}
+        # All sentences are translated once for BLEU, and in each turn for the time.
+        if most is None:
+            scores = {name: bleu.score(translate(lines), [references]).score for name, translate in works.items()}
+
+        part = lines[:most]
+        turns = {name: partial(timed, partial(translate, part)) for name, translate in works.items()}
+        for name, seconds in take_turns(turns, options.rounds).items():
+            milliseconds = [round(1000 * of_round / len(part), 3) for of_round in seconds]
+            rows.append({**names[name], "batch": batch, "bleu": scores[name], "milliseconds": milliseconds})
+            records.tell(f"{name}, {batch} at a time: {median(milliseconds):.2f} ms, {scores[name]:.2f} BLEU")
+    setup = records.setup_of("quality", sys.argv[1:], sentences=len(lines), beam=options.beam)
+    records.write_record(options.records, "quality_cpu", {"setup": setup, "rows": rows})
+    write_figure(options.figure, (10.0, 4.2), lambda figure: draw(rows, figure))
 
 
 def ways_of(checkpoint: str, batch: int, options: argparse.Namespace) -> Iterator[tuple[str, Translate]]:
     """Yield the ways in which a model decodes, and a function that translates lines."""
     text = TextOptions(bpe_codes=options.bpe_codes)
-    shared: dict[str, Any] = {"text": text, "beam": BeamOptions(beam=options.beam), "batch_size": batch}
-    for way, given in WAYS.items():
+    for way, settings in WAYS.items():
         translator = LoadedTranslator(
-            checkpoint, data=options.data, options=TranslatorOptions(**shared, **given), say=records.tell
+            checkpoint,
+            data=options.data,
+            options=TranslatorOptions(text=text, beam=BeamOptions(beam=options.beam), batch_size=batch, **settings),
+            say=records.tell,
         )
         yield way, translator.translate
+        # fairseq's own Transformer cannot be compiled or quantized by us, but converted.
         if type(translator.models[0]).__module__.startswith("fairseq."):
-            if installed_version("ctranslate2"):
-                for kind in OTHER_WAYS:
-                    yield f"CTranslate2 {kind}", _by_ctranslate2(translator, checkpoint, batch, kind, options)
+            for kind in CTRANSLATE2_TYPES if installed_version("ctranslate2") else ():
+                yield f"CTranslate2 {kind}", _by_ctranslate2(translator, checkpoint, batch, kind, options)
             return
 
 
@@ -66,81 +118,50 @@ def _by_ctranslate2(
 
     codec = translator.direction(*translator.languages).codec
     with tempfile.TemporaryDirectory() as folder:
-        # Read is the user's own checkpoint, which was loaded above as plain data.
+        # The checkpoint is the user's own, and was loaded above as plain data.
         converter = FairseqConverter(checkpoint, options.data, unsafe_deserialization=True)
         converted = converter.convert(f"{folder}/converted")
         model = ctranslate2.Translator(converted, compute_type=kind, inter_threads=1, intra_threads=1)
 
     def translate(lines: Sequence[str]) -> list[str]:
-        words = [codec.encode(line).split() for line in lines]
-        found = model.translate_batch(
-            words, beam_size=options.beam, length_penalty=BeamOptions().length_penalty, max_batch_size=batch,
+        results = model.translate_batch(
+            [codec.encode(line).split() for line in lines],
+            beam_size=options.beam,
+            length_penalty=BeamOptions().length_penalty,
+            max_batch_size=batch,
             max_decoding_length=BeamOptions().max_length,
-        )  # fmt: skip
-        return [codec.decode(" ".join(one.hypotheses[0])) for one in found]
+        )
+        return [codec.decode(" ".join(result.hypotheses[0])) for result in results]
 
     return translate
 
 
 def draw(rows: Sequence[dict[str, Any]], figure: Figure) -> None:
     """Draw BLEU over milliseconds a sentence for each batch size: models have colors, ways have markers."""
-    looks = [
-        (key, name, {look: styles[place]})
-        for key, look, styles in (("model", "color", COLORS), ("way", "marker", MARKERS))
-        for place, name in enumerate(dict.fromkeys(row[key] for row in rows))
-    ]
+    models = dict.fromkeys(row["model"] for row in rows)
+    ways = dict.fromkeys(row["way"] for row in rows)
+    colors = dict(zip(models, COLORS, strict=False))
+    markers = dict(zip(ways, MARKERS, strict=False))
     panels = figure.subplots(1, len(BATCHES), sharex=True, sharey=True)
-    for axes, batch in zip(panels, BATCHES, strict=True):
-        for row in (row for row in rows if row["batch"] == batch):
-            style = {what: value for key, name, look in looks if row[key] == name for what, value in look.items()}
-            axes.plot(median(row["milliseconds"]), row["bleu"], linestyle="none", **style)
+    for axes, batch in zip(panels, sorted(BATCHES), strict=True):
+        for row in rows:
+            if row["batch"] == batch:
+                style = {"color": colors[row["model"]], "marker": markers[row["way"]]}
+                axes.plot(median(row["milliseconds"]), row["bleu"], linestyle="none", **style)
         axes.set(title=f"{batch} at a time", xlabel="milliseconds a sentence", xscale="log")
-        axes.set_xticks(ticks := (1, 2, 5, 10, 20, 50), [*map(str, ticks)])
+        ticks = (1, 2, 5, 10, 20, 50)
+        axes.set_xticks(ticks, [str(tick) for tick in ticks])
         axes.minorticks_off()
         axes.grid(visible=True)
     panels[0].set_ylabel("sacreBLEU")
-    for _, name, look in looks:
-        panels[0].plot([], [], label=name, **{"color": "black", "marker": "s", "linestyle": "none"} | look)
+
+    # One entry for each model and each way, not for each of their pairs.
+    for model in models:
+        panels[0].plot([], [], label=model, color=colors[model], marker="s", linestyle="none")
+    for way in ways:
+        panels[0].plot([], [], label=way, color="black", marker=markers[way], linestyle="none")
     figure.legend(loc="outside right", fontsize=8)
 
 
-def parse_options(given: Sequence[str]) -> argparse.Namespace:
-    """Parse the options."""
-    parser = records.make_parser(__doc__)
-    add = parser.add_argument
-    add("models", nargs="+", metavar="NAME=CHECKPOINT")
-    add("--data", required=True, help="folder of the dictionaries")
-    add("--bpe-codes", help="of subword-nmt, where the training's are not there")
-    add("--test", nargs=2, required=True, metavar=("SOURCE", "REFERENCE"), help="raw text, a sentence a line")
-    add("--beam", type=records.integer(1), default=4, help="(default: %(default)s)")
-    add("--rounds", type=records.integer(1), default=5, metavar="N", help="that count (default: %(default)s)")
-    add("--figure", default="docs/figures/quality_cpu.svg", help="(default: %(default)s)")
-    return parser.parse_args(given)
-
-
-def run(options: argparse.Namespace, given: Sequence[str]) -> None:
-    """Measure, and write record and figure."""
-    torch.set_num_threads(1)
-    lines, references = map(read_lines, options.test)
-    bleu, rows = TranslationMetric("sacrebleu"), []
-    scores: dict[tuple[str, str], float] = {}
-    for batch, most in sorted(BATCHES.items(), reverse=True):  # those that are scored first
-        works: dict[tuple[str, str], Translate] = {}
-        for model, _, checkpoint in (one.partition("=") for one in options.models):
-            works |= {(model, way): translate for way, translate in ways_of(checkpoint, batch, options)}
-        if most is None:
-            scores = {key: bleu.score(translate(lines), [references]).score for key, translate in works.items()}
-        part = lines[:most]
-        turns = {str(key): partial(records.timed, partial(translate, part)) for key, translate in works.items()}
-        seconds = records.take_turns(turns, options.rounds)
-        for model, way in works:
-            found = [round(1000 * one / len(part), 3) for one in seconds[str((model, way))]]
-            rows.append({"model": model, "way": way, "batch": batch, "bleu": scores[model, way], "milliseconds": found})
-            records.tell(f"{model}, {way}, {batch} at a time: {median(found):.2f} ms, {scores[model, way]:.2f} BLEU")
-    setup = records.setup_of("quality", given, sentences=len(lines), beam=options.beam)
-    records.write_record(options.records, "quality_cpu", {"setup": setup, "rows": rows})
-    write_figure(options.figure, (10.0, 4.2), lambda figure: draw(rows, figure))
-
-
 if __name__ == "__main__":
-    sys.exit(records.run_program("quality", parse_options, run, None))
+    run_step(main)

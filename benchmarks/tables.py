@@ -10,18 +10,18 @@ program is gone, what stands there stays.
 from __future__ import annotations
 
 import argparse
+import json
 import re
-import statistics
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import comparison
-import step_profile
 import sweep
 import update_time
 from plans import Plan
-from records import RECORDS, Record, extent, ratios, read_record, run_program
+from recipe_step import run_step
+from records import RECORDS, Record
+from turns import extent, ratios
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
@@ -31,13 +31,15 @@ from fairseq_depthwise.tables import Table, spread
 Shown = Table | str
 NOTHING = "-"
 
+#: What rows reached in the rounds of a meeting, in which they took turns: amounts a second.
+Rates = Mapping[str, Sequence[float]]
+
 
 def tables_of(record: Record) -> dict[str, str]:
     """Return the tables of a record by name; none where its program is gone."""
     makers: dict[str, Callable[[Record], Mapping[str, Shown]]] = {
         "bench": speeds,  # what speed.py was called before
         "speed": speeds,
-        "step_profile": lambda record: {"operations": step_profile.table(record)},
         "soak": soak,
         "quality": qualities,
         "update_time": update_time.tables,
@@ -46,7 +48,8 @@ def tables_of(record: Record) -> dict[str, str]:
     if setup["program"] not in makers:
         return {}
     commit = f" at commit {setup['commit']}" if setup.get("commit") else ""
-    tables: dict[str, str] = {
+    # Every record says how it was made.
+    tables = {
         "setup": f"- Made by `{setup['command']}`{commit}.\n"
         f"- Machine: {setup['machine']}; device {setup['device']}; threads of PyTorch: {setup['threads']}.\n"
         f"- Versions: {setup['versions']}.\n"
@@ -59,34 +62,29 @@ def tables_of(record: Record) -> dict[str, str]:
     return tables
 
 
-def speeds(record: Record) -> dict[str, Shown]:
-    """Return for each precision tables of speed and of size, each beside what a row is compared with.
+# --- speed.py ---------------------------------------------------------------------------------------------------------
 
-    Speeds are target tokens or sentences a second; peaks leave out the bytes that stock fairseq never reads.
-    """
+
+def speeds(record: Record) -> dict[str, Shown]:
+    """Return a table for each precision: target tokens or sentences a second, compared with another row."""
     tables: dict[str, Shown] = {}
     precisions = record["setup"]["precisions"]
     for precision in precisions:
-        rates = _rates_by_case(record, precision)
-        amounts = _amounts(record, precision)
-        speed = Table("row", "compared with", *rates)
-        size = Table("row", "compared with", *amounts)
+        meetings = _meetings_by_case(record, precision)
+        table = Table("row", "compared with", *meetings)
         for row, about in record["rows"].items():
-            beside = "" if about["beside"] == row else about["beside"]
-            names = {"row": row, "compared with": beside}
-            cells = {case: _rate(meetings, row, beside) for case, meetings in rates.items()}
+            base = "" if about["beside"] == row else about["beside"]
+            cells = {case: _rate_cell(of_case, row, base) for case, of_case in meetings.items()}
             if set(cells.values()) != {NOTHING}:
-                speed.add(names | cells)
-            size.add(names | {amount: _amount(column, row, beside) for amount, column in amounts.items()})
-        suffix = f"_{precision}" if len(precisions) > 1 else ""
-        tables[f"speed{suffix}"] = speed
-        tables[f"size{suffix}"] = size
+                table.add({"row": row, "compared with": base} | cells)
+        tables[f"speed_{precision}" if len(precisions) > 1 else "speed"] = table
     return tables
 
 
-def _rates_by_case(record: Record, precision: str) -> dict[str, list[dict[str, list[float]]]]:
-    """Return for each case its meetings, in which rows took turns: amounts a second of each row by round."""
-    cases: dict[str, list[dict[str, list[float]]]] = {}
+def _meetings_by_case(record: Record, precision: str) -> dict[str, list[Rates]]:
+    """Return the title of each case, and the rates of all meetings of it."""
+    meetings: dict[str, list[Rates]] = {}
+    # A row that others are compared with may have been in several meetings.
     for meeting in record["meetings"]:
         case = meeting["case"]
         # Earlier programs measured the encoder alone and sentences of one length, too.
@@ -95,50 +93,34 @@ def _rates_by_case(record: Record, precision: str) -> dict[str, list[dict[str, l
         title = case["part"]
         if case["beam"]:
             title = f"beam {case['beam']}, {case['sentences']} at once"
-        rates = {row: ratios(answers["amount"], answers["seconds"]) for row, answers in meeting["rows"].items()}
-        cases.setdefault(title, []).append(rates)
-    return cases
+        rates = {}
+        for row, answers in meeting["rows"].items():
+            rates[row] = ratios(answers["amount"], answers["seconds"])
+        meetings.setdefault(title, []).append(rates)
+    return meetings
 
 
-def _amounts(record: Record, precision: str) -> dict[str, dict[str, list[float]]]:
-    """Return parameters and peaks of memory, each by row."""
-    amounts = {"parameters": {row: [about["parameters"]] for row, about in record["rows"].items()}}
-    for entry in record["memory"]:
-        if entry["precision"] == precision:
-            column = amounts.setdefault(f"{entry['part']} peak, MiB", {})
-            column.setdefault(entry["row"], []).append((entry["peak"] - entry["unused"]) / 2**20)
-    return amounts
-
-
-def _rate(meetings: Sequence[Mapping[str, Sequence[float]]], row: str, beside: str) -> str:
-    """Return a row's median rate, and how many times that of ``beside``, if there is one, round by round."""
+def _rate_cell(meetings: Sequence[Rates], row: str, base: str) -> str:
+    """Return a row's median rate, and its ratio to that of ``base``, if there is one, taken within rounds."""
     all_rates: list[float] = []
-    times: list[float] = []
+    all_ratios: list[float] = []
     for rates in meetings:
         all_rates += rates.get(row, [])
-        if row in rates and beside in rates:
-            times += ratios(rates[row], rates[beside])
+        if row in rates and base in rates:
+            all_ratios += ratios(rates[row], rates[base])
     if not all_rates:
         return NOTHING
     low, rate, high = extent(all_rates)
     shown = f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
-    if not beside:
+    if not base:
         return f"{shown} ({low / rate:.2f} - {high / rate:.2f})"
-    if not times:
+    if not all_ratios:
         return shown
-    low, middle, high = extent(times)
+    low, middle, high = extent(all_ratios)
     return f"{shown}, **{middle:.2f}** ({low:.2f} - {high:.2f})"
 
 
-def _amount(column: Mapping[str, Sequence[float]], row: str, beside: str) -> str:
-    """Return a row's median amount, and how many times that of ``beside``."""
-    if row not in column:
-        return NOTHING
-    amount = statistics.median(column[row])
-    text = f"{amount:,.0f}"
-    if beside in column:
-        text += f" ({amount / statistics.median(column[beside]):.2f})"
-    return text
+# --- quality.py and tests/soak ----------------------------------------------------------------------------------------
 
 
 def qualities(record: Record) -> dict[str, Shown]:
@@ -146,18 +128,19 @@ def qualities(record: Record) -> dict[str, Shown]:
     results = sorted(record["rows"], key=lambda result: result["batch"])
     batches = " and ".join(str(batch) for batch in dict.fromkeys(result["batch"] for result in results))
     title = f"sacreBLEU; milliseconds, {batches} at a time"
-    cells: dict[str, dict[str, str]] = {}
-    for result in results:
-        of_model = cells.setdefault(result["model"], {title: result["model"]})
-        milliseconds = spread(result["milliseconds"], 2)
-        if result["way"] in of_model:
-            of_model[result["way"]] += f", {milliseconds}"
-        else:
-            of_model[result["way"]] = f"{result['bleu']:.2f}; {milliseconds}"
     ways = dict.fromkeys(result["way"] for result in results)
+    rows: dict[str, dict[str, str]] = {}
+    # Batch sizes one after the other in a cell, BLEU once.
+    for result in results:
+        row = rows.setdefault(result["model"], dict.fromkeys(ways, NOTHING) | {title: result["model"]})
+        milliseconds = spread(result["milliseconds"], 2)
+        if row[result["way"]] == NOTHING:
+            row[result["way"]] = f"{result['bleu']:.2f}; {milliseconds}"
+        else:
+            row[result["way"]] += f", {milliseconds}"
     table = Table(title, *ways)
-    for of_model in cells.values():
-        table.add(dict.fromkeys(ways, NOTHING) | of_model)
+    for row in rows.values():
+        table.add(row)
     return {"ways": table}
 
 
@@ -174,7 +157,7 @@ def soak(record: Record) -> dict[str, Shown]:
     return {"counts": table, "kinds": "".join(kinds)}
 
 
-# --- pages --------------------------------------------------------------------------------------------------------
+# --- pages ------------------------------------------------------------------------------------------------------------
 
 _BLOCK = re.compile(
     r"<!-- (?P<record>[\w-]+) (?P<table>[\w.-]+) -->\n(?P<text>.*?)<!-- end of (?P=record) (?P=table) -->\n", re.DOTALL
@@ -182,14 +165,11 @@ _BLOCK = re.compile(
 
 
 def render(text: str, folder: Path = RECORDS) -> str:
-    """Return a page's text with the tables of all records that there are.
-
-    Raises:
-        UserError: a record has no such table, or a marker no end.
-    """
+    """Return a page's text with the tables of all records that there are."""
+    # A marker without its end would take the text up to the next end of that name.
     markers = re.findall(r"^<!-- (end of )?([\w-]+ [\w.-]+) -->$", text, re.MULTILINE)
-    for (_, name), (end, other) in zip(markers[::2], [*markers[1::2], ("", "")], strict=False):
-        if not end or name != other:
+    for (_, name), (end, end_name) in zip(markers[::2], [*markers[1::2], ("", "")], strict=False):
+        if not end or name != end_name:
             raise UserError(f"the marker of {name} has no end before the next one")
 
     def replaced(block: re.Match[str]) -> str:
@@ -208,19 +188,18 @@ def _tables_named(name: str, folder: Path) -> dict[str, str]:
     plan = sweep.PLANS / f"{name.removeprefix('protocol_')}.toml"
     if name.startswith("protocol_") and plan.exists():
         return comparison.tables_of(Plan(plan, sweep.RESULTS))
-    record = read_record(folder, name)
-    return {} if record is None else tables_of(record)
+    record = folder / f"{name}.json"
+    return tables_of(json.loads(record.read_text(encoding="utf-8"))) if record.exists() else {}
 
 
-def run(options: argparse.Namespace, _: Sequence[str]) -> None:
-    """Write the tables into all pages."""
-    for page in options.pages:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("pages", nargs="+", type=Path, metavar="PAGE", help="Markdown files with markers")
+    for page in parser.parse_args().pages:
         text = render(page.read_text(encoding="utf-8"))
         with atomic_write(page) as file:
             file.write(text.encode())
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("pages", nargs="+", type=Path, metavar="PAGE", help="Markdown files with markers")
-    sys.exit(run_program("tables", parser.parse_args, run, None))
+    run_step(main)

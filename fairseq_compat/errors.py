@@ -2,39 +2,78 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 from collections.abc import Iterator
+from traceback import walk_tb
 
 
 class UserError(ValueError):
     """A mistake in the input: an option, a file, the environment.
 
-    Its message is one sentence that names the option or file, the value found, and what would be right.
+    Its message is one sentence that names the option or file, its value, and what would be right.
     """
 
 
-#: How a line begins that Python prints of one, as in the report of another process.
+#: How Python prints one, as in the report of another process.
 _PRINTED = f"{UserError.__module__}.{UserError.__qualname__}: "
 
 
 def mistake(error: BaseException) -> str | None:
     """Return the sentence about a mistake of the user; None for an error that its traceback may explain.
 
-    A mistake is a :class:`UserError`, also one that has become another error or that another process reports, and an
-    error of the system that names a file.
+    A mistake is a :class:`UserError`, also one that became another error or that another process reports; a check of
+    fairseq's own that failed; a configuration that hydra cannot read; an error of the system that names a file.
     """
-    for one in chain(error):
-        for line in reversed(str(one).splitlines()):
+    for cause in chain(error):
+        for line in reversed(str(cause).splitlines()):
             if line.startswith(_PRINTED):
                 return line.removeprefix(_PRINTED)
-        if isinstance(one, UserError):
-            return str(one)
+        if isinstance(cause, UserError):
+            return str(cause)
+
+    if _is_check_of_fairseq(error):
+        return str(error)
+    if _package_of(type(error).__module__) in ("hydra", "omegaconf", "yaml"):
+        return _mistake_in_configuration(error)
     if isinstance(error, OSError) and error.filename is not None:
         missing = isinstance(error, FileNotFoundError)
         return f"{os.fsdecode(error.filename) or repr('')} does not exist" if missing else str(error)
-    if isinstance(error, OSError) and error.errno is None:  # what a program says itself
+    if isinstance(error, OSError) and error.errno is None:  # a program says it itself
         return named(error)
     return None
+
+
+def _is_check_of_fairseq(error: BaseException) -> bool:
+    """Return whether a line of fairseq's own raised an error with a message, as its checks of options do."""
+    if not isinstance(error, (AssertionError, ValueError, ImportError)) or not str(error):
+        return False
+    frames = list(walk_tb(error.__traceback__))
+    if not frames:  # it was never raised
+        return False
+    frame, number = frames[-1]
+    if _package_of(frame.f_globals.get("__name__", "")) not in ("fairseq", "fairseq_cli"):
+        return False
+    # What Python or NumPy raise in a line that calls them is no check.
+    line = linecache.getline(frame.f_code.co_filename, number).strip()
+    return isinstance(error, AssertionError) or line.startswith("raise ")
+
+
+def _package_of(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _mistake_in_configuration(error: BaseException) -> str:
+    """Return a sentence about an error of hydra or its files, with the key and the option that it names, if any."""
+    keys = [getattr(cause, "full_key", None) for cause in chain(error)]
+    key = next(filter(None, keys), None)
+    place = f" at {key}, option --{key.rpartition('.')[2].replace('_', '-')}" if key else ""
+    reasons = []
+    for cause in chain(error):
+        # hydra adds pages about where it searched.
+        message = str(cause).split("full_key")[0]
+        reasons.append(" ".join(message.split())[:300])
+    return f"the configuration cannot be used{place}: {'; '.join(reasons[:2])}"
 
 
 def named(error: BaseException) -> str:
@@ -46,7 +85,7 @@ def named(error: BaseException) -> str:
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error, and those that it was made of."""
+    """Yield an error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

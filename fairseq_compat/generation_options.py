@@ -4,28 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from fairseq_compat.errors import UserError
-
-#: The lowest and the highest number of an option, both allowed.
-_RANGES: dict[str, tuple[float, float]] = {
-    "beam": (1, 10_000),
-    "nbest": (1, 10_000),
-    "max_len_a": (0, math.inf),
-    "max_len_b": (0, math.inf),
-    "min_len": (0, math.inf),
-    "prefix_size": (0, math.inf),
-    "no_repeat_ngram_size": (0, math.inf),
-    "iter_decode_max_iter": (0, math.inf),
-    "iter_decode_with_beam": (1, 10_000),
-    "lenpen": (-1000, 1000),
-    "unkpen": (-1e6, 1e6),
-    "diversity_rate": (-1000, 1000),
-    "diverse_beam_strength": (-1000, 1000),
-    "lm_weight": (-1000, 1000),
-}
+from fairseq_compat.ranges import require_ranges
 
 #: Options that act only together with another: name -> the other.
 _NEEDED = {
@@ -35,17 +18,17 @@ _NEEDED = {
     "lm_weight": "lm_path",
 }
 
-#: Options that each choose a search, of which there is one.
+#: Options that each choose a search; only one of them can be given.
 _SEARCHES = ("sampling", "diverse_beam_groups", "match_source_len", "diversity_rate", "constraints")
 
-#: Options of a search that has no part in ``--score-reference``, which searches for nothing.
+#: Options of a search. ``--score-reference`` searches for nothing.
 _OF_SEARCH = (
-    "nbest", "max_len_a", "max_len_b", "min_len", "match_source_len", "unnormalized", "lenpen",
-    "prefix_size", "no_repeat_ngram_size", "sampling", "temperature", "diverse_beam_groups", "diversity_rate",
-    "constraints", "lm_path", "replace_unk",
-)  # fmt: skip
+    *_SEARCHES,
+    *("nbest", "max_len_a", "max_len_b", "min_len", "unnormalized", "lenpen", "temperature"),
+    *("prefix_size", "no_repeat_ngram_size", "lm_path", "replace_unk"),
+)
 
-#: Options of models that refine a whole translation again and again; no search word by word reads them.
+#: Options of models that refine a whole translation again and again; other searches do not read them.
 _ITERATIVE = (
     "print_step",
     "retain_iter_history",
@@ -85,27 +68,26 @@ def generation_arguments(option: str, text: str | None) -> dict[str, Any]:
 
 
 def json_object(option: str, text: str | None) -> dict[str, Any]:
-    """Return the JSON object that is given with an option; an empty one where nothing is.
+    """Return the JSON object that is given with an option; an empty one if the option is not given.
 
     Raises:
         UserError: it is no JSON object.
     """
     if not text:
         return {}
-    example = "'{\"beam\": 4}'"
     try:
         value = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"{option} {text!r} is no JSON ({error}); write it as {example}") from None
+    except ValueError:
+        value = None
     if not isinstance(value, dict):
-        raise UserError(f"{option} {text!r} is no JSON object; write it as {example}")
+        raise UserError(f"{option} {text!r} is no JSON object; write it as '{{\"beam\": 4}}'")
     return value
 
 
 def require_generation(options: Any, inside: str = "") -> None:
     """Raise UserError unless fairseq's options of generation, a ``GenerationConfig``, go together.
 
-    ``inside``: the option that they are given in; empty for options of a command line.
+    ``inside``: the option in which they are given; empty for options of a command line.
     """
 
     def named(name: str) -> str:
@@ -115,9 +97,7 @@ def require_generation(options: Any, inside: str = "") -> None:
         option = f"--{name.replace('_', '-')}"
         return option if value is True else f"{option} {value}"
 
-    for name, (lowest, highest) in _RANGES.items():
-        if not lowest <= getattr(options, name) <= highest:
-            raise UserError(f"{named(name)} is out of range: {lowest} to {highest}")
+    require_ranges(options, inside)
     if not 0 < options.temperature < math.inf:
         raise UserError(f"{named('temperature')} is out of range: it must be greater than 0")
     if options.sampling_topk != -1 and options.sampling_topk < 1:
@@ -134,11 +114,11 @@ def require_generation(options: Any, inside: str = "") -> None:
     searches = [name for name in _SEARCHES if name in changed]
     if len(searches) > 1:
         raise UserError(f"{named(searches[0])} does not go with {named(searches[1])}; leave one of them out")
-
     if options.score_reference:
         for name in _OF_SEARCH:
             if name in changed:
                 raise UserError(f"--score-reference searches for no translation; leave out {named(name)}")
+
     if options.min_len > options.max_len_b and not options.max_len_a and not options.match_source_len:
         raise UserError(
             f"{named('min_len')} is more than {named('max_len_b')} allows; give less, or a larger --max-len-b"
@@ -147,10 +127,12 @@ def require_generation(options: Any, inside: str = "") -> None:
         raise UserError(f"{named('nbest')} is more than the hypotheses that {named('beam')} keeps; give a larger beam")
     if options.sampling and options.nbest != options.beam and not inside:
         raise UserError(f"{named('sampling')} draws {named('beam')} samples, and all are printed; give --nbest as many")
+    if options.diverse_beam_groups > 0 and options.beam % options.diverse_beam_groups:
+        raise UserError(f"{named('diverse_beam_groups')} does not divide {named('beam')}; give a multiple as beam")
 
 
 def require_post_process(option: str, symbol: str | None) -> None:
-    """Raise UserError unless subwords can be joined in the way that an option names."""
+    """Raise UserError unless an option names a way to join subwords."""
     from fairseq.data.data_utils import post_process
 
     try:
@@ -163,10 +145,7 @@ def require_post_process(option: str, symbol: str | None) -> None:
 
 
 def require_used(generator: Any, options: Any) -> None:
-    """Raise UserError where an option of generation has no effect on a generator, which a task has built.
-
-    These are options of iterative refinement for a search word by word.
-    """
+    """Raise UserError where options of iterative refinement are given for a generator that does not refine."""
     from fairseq.iterative_refinement_generator import IterativeRefinementGenerator
 
     if isinstance(generator, IterativeRefinementGenerator):
@@ -188,20 +167,20 @@ def require_end(generator: Any, symbol: str | None, dictionary: Any) -> None:
         )
 
 
-def require_dropout(models: Iterable[Any], chosen: Iterable[str]) -> None:
+def require_dropout(models: Iterable[Any], names: Iterable[str]) -> None:
     """Raise UserError where a name of ``--retain-dropout-modules`` is that of no module that drops.
 
-    fairseq's dropout is called after the class that it is in, and others by their place, such as decoder.layers.0.
+    fairseq's dropout has the name of the class that it is in, others that of their place, such as decoder.layers.0.
     """
     known: set[str] = set()
     for model in models:
-        for place, part in model.named_modules():
-            if hasattr(part, "module_name"):
-                known.add(str(part.module_name))
-            elif hasattr(part, "at_inference"):
-                names = place.split(".")
-                known.update(".".join(names[:end]) for end in range(1, len(names) + 1))
-    for name in chosen:
+        for place, module in model.named_modules():
+            if hasattr(module, "module_name"):
+                known.add(str(module.module_name))
+            elif hasattr(module, "at_inference"):
+                parts = place.split(".")
+                known.update(".".join(parts[:end]) for end in range(1, len(parts) + 1))
+    for name in names:
         if name not in known:
             shortest = sorted(known, key=lambda other: (other.count("."), other))[:6]
             raise UserError(
@@ -210,13 +189,12 @@ def require_dropout(models: Iterable[Any], chosen: Iterable[str]) -> None:
             )
 
 
-def _changed(options: Any) -> Mapping[str, Any]:
-    """Return those options that do not have their default values."""
+def _changed(options: Any) -> set[str]:
+    """Return the names of those options that do not have their default values."""
     from fairseq.dataclass.configs import GenerationConfig
 
-    changed = {}
+    changed = set()
     for name, field in GenerationConfig.__dataclass_fields__.items():
-        value = getattr(options, name, field.default)
-        if value != field.default:
-            changed[name] = value
+        if getattr(options, name, field.default) != field.default:
+            changed.add(name)
     return changed

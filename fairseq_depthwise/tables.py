@@ -24,6 +24,7 @@ class Table:
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Return a table with right-aligned columns; rows may be shorter than the first."""
+    # The width of each column.
     widths = []
     for column in range(len(rows[0])):
         cells = [row[column] for row in rows if column < len(row)]
@@ -54,6 +55,11 @@ def spread(values: Sequence[float], digits: int) -> str:
     if len(values) == 1:
         return mean
     return f"{mean} ± {statistics.stdev(values):,.{digits}f}"
+
+
+def decimal(value: float | None, form: str) -> str:
+    """Return a number in a form such as ".2f"; "-" for None."""
+    return "-" if value is None else format(value, form)
 
 
 def shown(value: Any) -> str:

@@ -29,6 +29,7 @@ def lines_of(path: str) -> Iterator[str]:
     Raises:
         UserError: the file is a folder, is compressed and damaged, or a line is not UTF-8.
     """
+    # .xz files are read as bytes, and decompressed below.
     opener: Any = gzip.open if path.endswith(".gz") else open
     try:
         opened = nullcontext(sys.stdin.buffer) if path == "-" else opener(path, "rb")
@@ -44,6 +45,7 @@ def lines_of(path: str) -> Iterator[str]:
 
 
 def _xz_lines(file: IO[bytes]) -> Iterator[bytes]:
+    # What follows the last end of a line is the beginning of the next part's first line.
     rest = b""
     for part in _xz_parts(file):
         *lines, rest = (rest + part).split(b"\n")

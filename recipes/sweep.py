@@ -29,10 +29,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from plans import Plan, Run  # the folder is on the path by the line above
-from recipe_step import languages_of, run_step, safe_environment, say
+from recipe_step import languages_of, run_step, safe_environment, say, write_json
 
 from fairseq_compat import UserError, checkpoints
-from fairseq_compat.files import atomic_write
 from fairseq_compat.process import processor_facts
 from fairseq_compat.versions import recorded_versions
 from fairseq_depthwise.evaluation.checkpoint_summary import summarize
@@ -52,41 +51,52 @@ class Sweep:
 
     def __init__(self, plans: Sequence[Plan], work: Path, gpus: int, only: re.Pattern[str]) -> None:
         self.plans, self.work, self.gpus, self.only = plans, work, gpus, only
+        # Thread of a training -> the training, and its place among the jobs, which decides on a GPU.
         self.running: dict[Future[None], tuple[Plan, Run, int]] = {}
         self.processes: set[subprocess.Popen[bytes]] = set()
         self.starting = threading.Lock()  # no process begins while all are ended
         self.ended = 0  # a signal
 
     def train(self, jobs: int) -> None:
-        """Train until nothing is left or a signal comes, which ends the trainings; they go on another time."""
+        """Train until nothing is left or a signal comes, which ends the trainings; they resume another time."""
         self.work.mkdir(parents=True, exist_ok=True)
         with open(self.work / ".sweep.lock", "w") as self.lock, ThreadPoolExecutor(jobs) as pool:
             try:
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise UserError(f"--work {self.work} is in use by a sweep, or by a training that one left") from error
+            # Data are made before trainings of the same recipe run side by side.
             for plan in self.plans:
                 prepare(plan, self.work / plan.recipe)
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda received, frame: setattr(self, "ended", received))
             try:
                 while not self.ended:
-                    while len(self.running) < jobs and (begun := self.next_run()) is not None:
-                        places = set(range(jobs)) - {place for *_, place in self.running.values()}
-                        self.running[pool.submit(self.train_one, *begun, min(places))] = (*begun, min(places))
+                    self.begin_runs(pool, jobs)
                     if not self.running:
-                        self.say_what_is_left()
+                        self.say_untrained()
                         return
+                    # A second at most, so that a signal is seen.
                     for future in wait(self.running, timeout=1, return_when=FIRST_COMPLETED).done:
                         del self.running[future]
                         future.result()
             finally:
+                # Also where a training has failed: the others must not outlive this program.
                 with self.starting:
                     self.ended = self.ended or signal.SIGTERM
                     for process in self.processes:
                         os.killpg(process.pid, signal.SIGTERM)
         say("sweep: stopped; the same command goes on")
         sys.exit(128 + self.ended)
+
+    def begin_runs(self, pool: ThreadPoolExecutor, jobs: int) -> None:
+        """Begin trainings until there are as many as ``jobs``, or none can begin."""
+        while len(self.running) < jobs:
+            begun = self.next_run()
+            if begun is None:
+                return
+            place = min(set(range(jobs)) - {place for *_, place in self.running.values()})
+            self.running[pool.submit(self.train_one, *begun, place)] = (*begun, place)
 
     def next_run(self) -> tuple[Plan, Run] | None:
         """Return a training that can begin: one of a grid, or one whose grid is complete."""
@@ -95,44 +105,59 @@ class Sweep:
             for run in plan.runs():
                 if not self.only.fullmatch(run.name) or (plan, run) in begun or plan.result(run) is not None:
                     continue
+                # A final training waits for the best values of its grid.
                 if run.values or plan.best(run.system):
                     return plan, run
         return None
 
-    def say_what_is_left(self) -> None:
+    def say_untrained(self) -> None:
         """Name the trainings that were not made, since nobody asked for them or their whole grid has failed."""
         for plan in self.plans:
-            left = [run.name for run in plan.runs() if plan.result(run) is None]
-            if left:
-                say(f"{plan.results.name}: not trained: {', '.join(left)}")
+            untrained = [run.name for run in plan.runs() if plan.result(run) is None]
+            if untrained:
+                say(f"{plan.results.name}: not trained: {', '.join(untrained)}")
 
     def train_one(self, plan: Plan, run: Run, place: int) -> None:
-        """Train, or go on with a training, and write its result."""
+        """Train, or resume a training, and write its result."""
         work = self.work / plan.recipe
         folder = work / "protocol" / plan.digest / run.name
         folder.mkdir(parents=True, exist_ok=True)
         before = _summary(folder)["updates"] if (folder / LAST).exists() else 0
         say(f"{time.strftime('%H:%M:%S')} {plan.recipe}/{run.name} from update {before}")
-        gpu = {"CUDA_VISIBLE_DEVICES": str(place % self.gpus)} if self.gpus else {}
-        environment = safe_environment({**os.environ, "OMP_NUM_THREADS": "1", **gpu})
+        environment = safe_environment({**os.environ, "OMP_NUM_THREADS": "1"})
+        if self.gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = str(place % self.gpus)
+        # A final training has the best values of its system's grid.
         values = dict((run if run.values else plan.best(run.system) or run).values or ())
-        command = plan.command(run, values, work, folder, bool(gpu))
-        described = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True)
-        commit = described.stdout.strip()
-        result: dict[str, Any] = {"plan": plan.digest, "system": run.system, "seed": run.seed, "values": values}
-        result |= {"commit": commit, "versions": recorded_versions(), "from_update": before}
-        result["command"] = " ".join(command[3:]).replace(str(self.work), "WORK")
-        parts = begin_part(folder, before, commit)
+        command = plan.command(run, values, work, folder, on_gpu=self.gpus > 0)
+
+        commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True)
+        parts = begin_part(folder, before, commit.stdout.strip())
         status, seconds = self.run(command, folder, environment)
         parts[-1]["seconds"] = round(seconds, 1)
-        write_json(folder / PARTS, parts)
-        result |= {"processor": processor_facts().get("model name"), "gpus": self.gpus}
-        result |= {"seconds": seconds_of(parts), "parts": parts}
+        write_json(folder / PARTS, parts, indent=None)
+        # A training that was stopped has no result; it resumes another time.
         if self.ended:
             return
+
+        result: dict[str, Any] = {
+            "plan": plan.digest,
+            "system": run.system,
+            "seed": run.seed,
+            "values": values,
+            "commit": parts[-1]["commit"],
+            "versions": recorded_versions(),
+            "from_update": before,
+            "command": " ".join(command[3:]).replace(str(self.work), "WORK"),
+            "processor": processor_facts().get("model name"),
+            "gpus": self.gpus,
+            "seconds": seconds_of(parts),
+            "parts": parts,
+        }
         if status:
             last_line = (folder / "output.log").read_text(errors="replace").strip().rpartition("\n")[2][:300]
-            if "training stopped: " not in last_line:  # a loss that is no number is a result, a full disk is none
+            # A loss that is no number is a result, a full disk is none.
+            if "training stopped: " not in last_line:
                 raise UserError(f"{plan.recipe}/{run.name} has status {status}; the same command goes on: {last_line}")
             result["failed"] = last_line
         else:
@@ -140,7 +165,8 @@ class Sweep:
             if run.values is None:
                 result |= self.scored(plan, work, folder, environment)
         plan.results.mkdir(parents=True, exist_ok=True)
-        write_json(plan.results / f"{run.name}.json", result)
+        write_json(plan.results / f"{run.name}.json", result, indent=None)
+        # Only final trainings are translated with; those of the grid would fill the disk.
         if run.values and not status:
             shutil.rmtree(folder / "checkpoints")  # made by this program
         say(f"{time.strftime('%H:%M:%S')} {plan.recipe}/{run.name}: {result.get('failed') or result['valid'][-1]}")
@@ -151,14 +177,21 @@ class Sweep:
             if self.ended:
                 return 0, 0.0
             process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
                 pass_fds=(self.lock.fileno(),),  # so that it is held as long as the training runs
-            )  # fmt: skip
+            )
             self.processes.add(process)
-            if (group := Path(f"/proc/{process.pid}/autogroup")).exists():  # Linux may share the CPU by session first
+            # Linux may share the CPU by session first, and by priority within a session only.
+            group = Path(f"/proc/{process.pid}/autogroup")
+            if group.exists():
                 group.write_text(str(os.nice(0)))
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        with self.starting:  # its number is its own as long as it is not collected
+        with self.starting:  # no other process has its number as long as it is not collected
             self.processes.remove(process)
             _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -176,7 +209,8 @@ class Sweep:
         references: list[str] = []
         for test in plan.content["tests"]:
             text, output = work / "text" / f"test.{test}.raw", folder / f"{test}.txt"
-            if self.run([*command, f"{text}.{source}", "--output", str(output)], folder, environment)[0]:
+            status, _ = self.run([*command, f"{text}.{source}", "--output", str(output)], folder, environment)
+            if status:
                 raise UserError(f"{test} was not translated; the end of {folder}/output.log says why")
             translations_of_test = read_lines(str(output))
             references_of_test = read_lines(f"{text}.{target}")
@@ -188,20 +222,21 @@ class Sweep:
             scores[metric.name] = score.score
             signatures[metric.name] = score.signature
         result: dict[str, Any] = {"scores": scores, "signatures": signatures}
-        if metrics[0].name == "sacrebleu":  # so that sentences can be drawn without their text
+        # Counts of n-grams, so that sentences can be drawn without their text.
+        if metrics[0].name == "sacrebleu":
             result["sentences"] = to_text(count_sentences(metrics[0], translations, references))
         return result
 
 
 def begin_part(folder: Path, from_update: int, commit: str) -> list[dict[str, Any]]:
-    """Return the parts of a training that was stopped and goes on, with the one that begins now.
+    """Return the parts of a training that was stopped and resumes, with the one that begins now.
 
     The seconds of a part are None until it has ended, and stay so if this program is killed before.
     """
     path = folder / PARTS
     parts: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
     parts.append({"from_update": from_update, "commit": commit, "seconds": None})
-    write_json(path, parts)
+    write_json(path, parts, indent=None)
     return parts
 
 
@@ -216,25 +251,21 @@ def seconds_of(parts: Sequence[dict[str, Any]]) -> float | None:
     return round(sum(seconds), 1)
 
 
-def write_json(path: Path, document: object) -> None:
-    with atomic_write(path) as file:
-        file.write((json.dumps(document) + "\n").encode())
-
-
 def prepare(plan: Plan, work: Path) -> None:
     """Make the recipe's data, and beside them ``protocol-bin``, whose second validation set is training sentences.
 
     Data that are there already may be distill.sh's.
     """
-    environment = {"PYTHON": sys.executable, **os.environ, "WORK": str(work)}
-    script = str(HERE / plan.recipe / "prepare.sh")
-    made = (work / "data-bin").exists()
-    if not made and subprocess.run(["bash", script], env=environment, stdout=sys.stderr).returncode:
-        raise UserError(f"{script} failed; what it printed above says why")
+    if not (work / "data-bin").exists():
+        environment = {"PYTHON": sys.executable, **os.environ, "WORK": str(work)}
+        script = str(HERE / plan.recipe / "prepare.sh")
+        if subprocess.run(["bash", script], env=environment, stdout=sys.stderr).returncode:
+            raise UserError(f"{script} failed; what it printed above says why")
     data, unfinished = work / "protocol-bin", work / "protocol-bin.unfinished"
     if data.exists():
         return
     source, target = languages_of(work / "data-bin")
+    # The first 1,000 pairs of the training set, as a second validation set.
     for language in (source, target):
         lines = (work / f"text/bpe.train.{language}").read_bytes().split(b"\n")[:1000]
         (work / f"seen.{language}").write_bytes(b"".join(line + b"\n" for line in lines))
@@ -249,15 +280,23 @@ def prepare(plan: Plan, work: Path) -> None:
 
 def measured(folder: Path) -> dict[str, Any]:
     """Return what the log and the last checkpoint say of a training: losses in bits a token, by update."""
-    losses: dict[str, dict[int, float]] = {"valid": {}, "valid1": {}}
+    valid: dict[int, float] = {}
+    seen: dict[int, float] = {}
     for line in (folder / "train.log").read_text(encoding="utf-8").splitlines():
-        entry = json.loads(line) if line.startswith("{") and "_nll_loss" in line else {}
-        for subset, found in losses.items():
+        if not line.startswith("{") or "_nll_loss" not in line:
+            continue
+        entry = json.loads(line)
+        # Of an update that was done again after a stop the later loss counts.
+        for subset, losses in (("valid", valid), ("valid1", seen)):
             if f"{subset}_nll_loss" in entry:
-                found[int(entry[f"{subset}_num_updates"])] = float(entry[f"{subset}_nll_loss"])
-    curves = {name: sorted(losses[subset].items()) for name, subset in (("valid", "valid"), ("seen", "valid1"))}
+                losses[int(entry[f"{subset}_num_updates"])] = float(entry[f"{subset}_nll_loss"])
     summary = _summary(folder)
-    return {"parameters": summary["parameters"], "updates": summary["updates"], **curves}
+    return {
+        "parameters": summary["parameters"],
+        "updates": summary["updates"],
+        "valid": sorted(valid.items()),
+        "seen": sorted(seen.items()),
+    }
 
 
 def _summary(folder: Path) -> dict[str, Any]:
@@ -281,6 +320,7 @@ def main() -> None:
         only = re.compile(options.only)
     except re.error as error:
         raise UserError(f"--only {options.only} is not a regular expression, such as '.*-seed1': {error}") from error
+    # The trainings inherit it.
     os.nice(options.nice)
     Sweep(plans, options.work, options.gpus, only).train(options.jobs)
 

@@ -1,4 +1,4 @@
-"""What `make setup` asks before it starts: the interpreter, its headers, a compiler; one sentence if one is missing.
+"""Checks before `make setup`: the interpreter, its headers, a compiler; prints one sentence if one is missing.
 
 python tools/check_setup.py VENV [--same-python]
 """
@@ -14,7 +14,7 @@ FIRST, END = (3, 10), (3, 14)
 
 
 def problem(venv, same_python):  # type: ignore[no-untyped-def]  # for Pythons before annotations
-    """Return what is in the way, or None; with ``same_python`` also an existing ``venv`` of another version."""
+    """Return the first problem, or None; with ``same_python`` also an existing ``venv`` of another version."""
     version = sys.version_info[:2]
     if not FIRST <= version < END:
         return "{} is Python {}.{}; use 3.10 to 3.13: make setup PYTHON=python3.12".format(sys.executable, *version)
@@ -34,6 +34,6 @@ def problem(venv, same_python):  # type: ignore[no-untyped-def]  # for Pythons b
 
 
 if __name__ == "__main__":
-    in_the_way = problem(sys.argv[1], "--same-python" in sys.argv)
-    if in_the_way:
-        sys.exit("make: " + in_the_way)
+    message = problem(sys.argv[1], "--same-python" in sys.argv)
+    if message:
+        sys.exit("make: " + message)

@@ -24,7 +24,7 @@ import numpy as np
 import onnxruntime
 
 sys.path.append(str(Path(__file__).resolve().parent / "../../fairseq_depthwise/serving/standalone"))
-from safe_onnx import require_plain_operators  # found by the line above
+from safe_onnx import require_plain_operators  # the folder is on the path by the line above
 
 #: A graph: arrays in, arrays out.
 Graph = Callable[..., Sequence[Any]]
@@ -108,15 +108,24 @@ class ExportedTranslator:
                 more = ((0, 0), (0, 0), (0, CAPACITY))
                 ancestors = np.pad(ancestors, more, constant_values=-1)
                 for place in range(0, len(state), 4):
-                    for own in (place, place + 1):
-                        state[own] = np.pad(state[own], (*more, (0, 0), (0, 0)))
+                    state[place] = np.pad(state[place], (*more, (0, 0), (0, 0)))
+                    state[place + 1] = np.pad(state[place + 1], (*more, (0, 0), (0, 0)))
             # 2. One step: the 2k best continuations.
-            forced = end if length == longest else prefix[length] if length < len(prefix) else -1
+            forced = -1
+            if length == longest:
+                forced = end
+            elif length < len(prefix):
+                forced = prefix[length]
             numbers = (np.array([number], dtype=np.int64) for number in (length, forced, 1))
             best, places, ancestors, *written = self.step(
-                np.array([tokens], dtype=np.int64), np.array([origins], dtype=np.int64),
-                np.array([scores], dtype=np.float32), ancestors, *numbers, padding, *state,
-            )  # fmt: skip
+                np.array([tokens], dtype=np.int64),
+                np.array([origins], dtype=np.int64),
+                np.array([scores], dtype=np.float32),
+                ancestors,
+                *numbers,
+                padding,
+                *state,
+            )
             for place, newest in enumerate(written):
                 state[place // 2 * 4 + place % 2][:, :, length] = newest
             pairs = (divmod(place, size) for place in places[0].tolist())
@@ -169,10 +178,10 @@ def _config(path: Path) -> dict[str, Any]:
         raise ExportError(f"{path} is not JSON: {error}") from error
 
     def value(place: str) -> Any:
-        found = config
+        inner = config
         for key in place.split("."):
-            found = found.get(key) if isinstance(found, dict) else None
-        return found
+            inner = inner.get(key) if isinstance(inner, dict) else None
+        return inner
 
     for place, (least, most) in _NUMBERS.items():
         numbers = value(place)

@@ -1,4 +1,4 @@
-"""Runs commands as a user would type them: prints each, keeps it in a script, and shows how it goes on."""
+"""Runs commands as a user would type them: prints each, adds it to a script, and shows how training goes on."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 import torch
-
-#: Seconds between two progress lines.
-PROGRESS_EVERY = 5.0
 
 #: The beginning of the script that repeats a run; it works in a folder of its own and overwrites nothing.
 SCRIPT_HEAD = """#!/bin/sh
@@ -44,7 +40,8 @@ class CommandLine:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._programs = str(Path(sys.executable).parent)
-        plugin = importlib.util.find_spec("fairseq_depthwise")  # found, not imported: that takes seconds
+        # The plugin is not imported, which takes seconds.
+        plugin = importlib.util.find_spec("fairseq_depthwise")
         if plugin is None or plugin.origin is None:
             raise CommandError("fairseq-depthwise is not installed in this Python; run make setup")
         self._user_dir = str(Path(plugin.origin).parent)
@@ -55,11 +52,10 @@ class CommandLine:
         """Print a command, run it, and say how long it took.
 
         Args:
-            command: what a user would type.
-            writes: a file of the folder that its output goes to (``> writes`` is added); the end of the output is shown
-                unless given.
-            updates: number of updates, for a command whose output is fairseq-train's JSON log: then progress is shown
-                instead, and the log goes to ``train.log``.
+            command: to be typed in a shell.
+            writes: a file of the folder that its output goes to (``> writes`` is added); without it the end of the
+                output is shown.
+            updates: of a training, whose progress is shown instead; its log in JSON goes to ``train.log``.
 
         Raises:
             CommandError: its exit status is not 0.
@@ -73,51 +69,50 @@ class CommandLine:
             script.write(typed + "\n")
 
         started = time.monotonic()
-        log, errors = self.folder / ("train.log" if updates else "output.log"), self.folder / "errors.log"
-        with log.open("wb") as output, errors.open("wb") as complaints, log.open(errors="replace") as reading:
-            process = subprocess.Popen(
-                ["sh", "-c", typed], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=output, stderr=complaints,
-                env=dict(os.environ, PATH=os.pathsep.join([self._programs, os.environ["PATH"]])),
-                start_new_session=True,
-            )  # fmt: skip
-            try:
-                while process.poll() is None:
-                    with suppress(subprocess.TimeoutExpired):
-                        process.wait(PROGRESS_EVERY)
-                    show_training(reading if updates else (), updates, time.monotonic() - started)
-            except BaseException:  # Ctrl-C, say: what the command started is ended, too
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGTERM)
-                process.wait()
-                raise
-        printed, complained = (file.read_text(errors="replace").splitlines() for file in (log, errors))
+        process = subprocess.Popen(
+            ["sh", "-c", typed],
+            cwd=self.folder,
+            env={**os.environ, "PATH": os.pathsep.join([self._programs, os.environ["PATH"]])},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
+        lines = []
+        try:
+            with (self.folder / ("train.log" if updates else "output.log")).open("w", encoding="utf-8") as log:
+                for line in process.stdout or ():
+                    log.write(line)
+                    lines.append(line)
+                    if updates:
+                        show_progress(line, updates, time.monotonic() - started)
+            process.wait()
+        except BaseException:  # also Ctrl-C: what the command started is ended, too
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+            raise
         if process.returncode != 0:
-            last_lines = (complained or printed)[-10:]
-            raise CommandError(
-                f"this command ended with status {process.returncode}:\n  {typed}\n" + "\n".join(last_lines)
-            )
-        for line in [] if updates else printed[-3:]:
-            print(f"  {line}")
+            last_lines = "".join(lines[-10:])
+            raise CommandError(f"this command ended with status {process.returncode}:\n  {typed}\n{last_lines}")
+        if not updates:
+            print("".join(f"  {line}" for line in lines[-3:]), end="")
         print(f"  {time.monotonic() - started:.1f} s", flush=True)
 
 
-def show_training(lines: Iterable[str], updates: int, seconds: float) -> None:
-    """Print what new lines of the log say: validations, where training is after ``seconds``, what it still takes."""
-    state: dict[str, str] = {}
-    for line in lines:
-        head, _, values = line.rpartition(" | ")
-        kind = head.rpartition(" | ")[2]
-        if kind not in ("train_inner", "valid") or not values.endswith("}\n"):
-            continue
-        if kind == "train_inner":
-            state = json.loads(values)
-        else:
-            valid = json.loads(values)
-            print(f"  update {valid['valid_num_updates']}/{updates}: validation loss {valid['valid_loss']}", flush=True)
-    if state:
-        left = seconds * (updates / int(state["num_updates"]) - 1)
+def show_progress(line: str, updates: int, seconds: float) -> None:
+    """Print a line of fairseq-train's log if it has a validation, or how far training is after ``seconds``."""
+    head, _, values = line.rpartition(" | ")
+    if head.endswith("| valid"):
+        valid = json.loads(values)
+        print(f"  update {valid['valid_num_updates']}/{updates}: validation loss {valid['valid_loss']}", flush=True)
+    elif head.endswith("| train_inner"):
+        state = json.loads(values)
+        remaining = seconds * (updates / int(state["num_updates"]) - 1)
         print(
             f"  update {state['num_updates']}/{updates}  loss {state['loss']}  "
-            f"{float(state['wps']):,.0f} tokens/s  about {left / 60:.1f} minutes left",
+            f"{float(state['wps']):,.0f} tokens/s  about {remaining / 60:.1f} minutes left",
             flush=True,
         )

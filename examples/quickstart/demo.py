@@ -9,12 +9,12 @@ Every command is printed before it runs and is kept in ``commands.sh`` of the ou
 from __future__ import annotations
 
 import argparse
-import re
 import shlex
 import signal
 import sys
 import time
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 from command_line import CommandError, CommandLine
@@ -26,7 +26,7 @@ SAMPLES = 10
 
 @dataclass(frozen=True)
 class Settings:
-    """What depends on the size of the corpus."""
+    """Settings that depend on the size of the corpus."""
 
     merges: int
     width: int
@@ -45,8 +45,8 @@ SMALL = Settings(
     merges=3000, width=192, layers=3, max_tokens=1000, updates=1000, warmup=100, learning_rate=2e-3, dropout=0.05
 )
 LARGE = replace(
-    SMALL, merges=8000, max_tokens=3000, updates=2000, warmup=200, dropout=0.1, tokenizer_processes=2, minutes=27,
-)  # fmt: skip
+    SMALL, merges=8000, max_tokens=3000, updates=2000, warmup=200, dropout=0.1, tokenizer_processes=2, minutes=27
+)
 #: Training pairs from which on LARGE is used.
 LARGE_FROM = 40_000
 
@@ -61,9 +61,9 @@ def main() -> int:
     try:
         source, target = find_languages(options.corpus, options.source)
         output = options.output or Path("runs") / time.strftime("demo-%Y%m%d-%H%M%S")
-        if output.is_symlink() or (output.exists() and not (output.is_dir() and not any(output.iterdir()))):
-            raise DemoError(f"--output {output} exists and is no empty folder; give another one")
         output.mkdir(parents=True, exist_ok=True)
+        if any(output.iterdir()):
+            raise DemoError(f"--output {output} is not empty; give another folder")
         run(options.corpus, source, target, CommandLine(output))
     except (DemoError, CommandError, OSError) as error:
         print(f"demo: error: {error}", file=sys.stderr)
@@ -81,16 +81,11 @@ class DemoError(Exception):
 
 
 def find_languages(corpus: Path, wanted_source: str | None) -> tuple[str, str]:
-    """Return the two languages of a corpus folder, source first; raise DemoError if one of the six files is missing."""
-    if not corpus.is_dir():
-        raise DemoError(f"--corpus {corpus} is no folder; give one with train, valid and test files")
-    names = {re.sub(r"\.gz$", "", path.name) for path in corpus.iterdir()}
-    languages = sorted(name.removeprefix("train.") for name in names if name.startswith("train."))
+    """Return the two languages of a corpus folder, source first; raise DemoError unless it has two."""
+    languages = sorted({path.name.removesuffix(".gz").removeprefix("train.") for path in corpus.glob("train.*")})
     if len(languages) != 2:
         raise DemoError(f"--corpus {corpus} has {len(languages)} files named train.LANGUAGE; it needs two")
-    missing = [f"{part}.{language}" for part in PARTS for language in languages if f"{part}.{language}" not in names]
-    if missing:
-        raise DemoError(f"--corpus {corpus} lacks {', '.join(missing)}")
+    # Out of English, if that is possible.
     source = wanted_source or ("en" if "en" in languages else languages[0])
     if source not in languages:
         raise DemoError(f"--source {source} is none of the corpus's languages, {languages[0]} and {languages[1]}")
@@ -103,31 +98,32 @@ def run(corpus: Path, source: str, target: str, command_line: CommandLine) -> No
     languages = (source, target)
     print(f"{source} -> {target}, corpus {corpus}, working in {folder}", flush=True)
     step = command_line.run
-    for part in PARTS:
-        for language in languages:
-            packed = (corpus / f"{part}.{language}.gz").resolve()
-            unpack = f"gzip -dc {shlex.quote(str(packed))}"
-            copy = f"cat {shlex.quote(str(packed.with_suffix('')))}"
-            step(unpack if packed.exists() else copy, writes=f"{part}.{language}")
+
+    # Text: unpacked, tokenized, in subwords, as numbers.
+    for part, language in product(PARTS, languages):
+        packed = (corpus / f"{part}.{language}.gz").resolve()
+        unpack = f"gzip -dc {shlex.quote(str(packed))}"
+        copy = f"cat {shlex.quote(str(packed.with_suffix('')))}"
+        step(unpack if packed.exists() else copy, writes=f"{part}.{language}")
     pairs = count_pairs(folder, languages)
     settings = LARGE if pairs >= LARGE_FROM else SMALL
     print(f"\nOn two cores of a server CPU all of this takes about {settings.minutes:.0f} minutes.")
-    for part in PARTS:
-        for language in languages:
-            processes = settings.tokenizer_processes if part == "train" else 1
-            tokenize = f"sacremoses -q -l {language} -j {processes} tokenize < {part}.{language}"
-            step(tokenize, writes=f"{part}.tok.{language}")
+    for part, language in product(PARTS, languages):
+        processes = settings.tokenizer_processes if part == "train" else 1
+        tokenize = f"sacremoses -q -l {language} -j {processes} tokenize < {part}.{language}"
+        step(tokenize, writes=f"{part}.tok.{language}")
     step(
         f"subword-nmt learn-joint-bpe-and-vocab --input train.tok.{source} train.tok.{target} -s {settings.merges} "
         f"-o bpe.codes --write-vocabulary bpe.vocabulary.{source} bpe.vocabulary.{target}"
     )
-    for part in PARTS:
-        for language in languages:
-            step(f"subword-nmt apply-bpe -c bpe.codes < {part}.tok.{language}", writes=f"{part}.bpe.{language}")
+    for part, language in product(PARTS, languages):
+        step(f"subword-nmt apply-bpe -c bpe.codes < {part}.tok.{language}", writes=f"{part}.bpe.{language}")
     step(
         f"fairseq-preprocess --source-lang {source} --target-lang {target} --joined-dictionary --workers 2 "
         "--trainpref train.bpe --validpref valid.bpe --testpref test.bpe --destdir data-bin"
     )
+
+    # Training and translation.
     step(train_command(settings, source, target), updates=settings.updates)
     step("fairseq-depthwise average --output checkpoints/average.pt --last 3 checkpoints")
     step(
@@ -138,6 +134,8 @@ def run(corpus: Path, source: str, target: str, command_line: CommandLine) -> No
     # fairseq sorts sentences by length; their numbers bring them back into the order of the test file.
     step("grep ^H- generate.log | sort -t - -k 2n | cut -f 3-", writes="test.hyp.tok")
     step(f"sacremoses -q -l {target} detokenize < test.hyp.tok", writes="test.hyp")
+
+    # Scores of the original text.
     step(f"sacrebleu test.{target} -i test.hyp -m bleu chrf -f text", writes="score.txt")
     show_samples(folder, source, target)
     print("\n" + (folder / "score.txt").read_text(encoding="utf-8").strip())
@@ -161,7 +159,7 @@ def train_command(settings: Settings, source: str, target: str) -> str:
         f"--source-lang {source} --target-lang {target} --tokenizer moses --moses-no-dash-splits "
         "--bpe subword_nmt --bpe-codes bpe.codes "
         f"--save-interval-updates {settings.updates // 20} --keep-interval-updates 3 --keep-last-epochs 2 "
-        "--save-dir checkpoints --log-format json --log-interval 10"
+        "--save-dir checkpoints --log-format json --log-interval 50"
     )
 
 
@@ -187,8 +185,9 @@ def show_samples(folder: Path, source: str, target: str) -> None:
     """Print some test sentences with their reference and translation."""
     names = (f"test.{source}", f"test.{target}", "test.hyp")
     # Split at newlines only: real text holds characters that str.splitlines takes for line ends too.
-    columns = [(folder / name).read_text(encoding="utf-8").rstrip("\n").split("\n") for name in names]
-    triples = list(zip(*columns, strict=False))
+    columns = [(folder / name).read_text(encoding="utf-8").removesuffix("\n").split("\n") for name in names]
+    triples = list(zip(*columns, strict=True))
+    # Evenly spread over the test set.
     every = max(1, len(triples) // SAMPLES)
     print(f"\n{SAMPLES} sentences of the test set:")
     for original, reference, translation in triples[::every][:SAMPLES]:
@@ -196,6 +195,7 @@ def show_samples(folder: Path, source: str, target: str) -> None:
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGTERM, signal.SIGHUP):  # the command that runs is ended, too
+    # The command that runs is ended, too.
+    for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, frame: sys.exit(128 + received))
     sys.exit(main())

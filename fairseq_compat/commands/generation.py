@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,11 +21,11 @@ from fairseq_compat.generation_options import require_dropout, require_end, requ
 from fairseq_compat.literals import dictionary
 from fairseq_compat.unknown_words import UnknownWords
 
-#: What fairseq prints numbers to the base of.
+#: fairseq prints logarithms to the base of 2.
 _BASE = math.log(2)
 
-#: Stand for unknown words in references and translations where sacrebleu would divide ``<<unk>>`` into five words; they
-#: are those of ``--eval-bleu``.
+#: Unknown words in references and translations for sacrebleu, which would split ``<<unk>>`` into five words. They are
+#: those of ``--eval-bleu``.
 _UNKNOWN_WORDS = ("UNKNOWNTOKENINREF", "UNKNOWNTOKENINHYP")
 
 #: The translation of an empty line.
@@ -40,7 +41,7 @@ _EMPTY: dict[str, Any] = {
 
 @dataclass
 class Loaded:
-    """Models that are ready to translate, and what their text is made of."""
+    """Models that are ready to translate, and how their text is encoded."""
 
     task: Any
     models: list[Any]
@@ -53,7 +54,7 @@ class Loaded:
 
     @property
     def source_dictionary(self) -> Any:
-        """None of models that read something else, such as sounds."""
+        """None for models that read something else, such as sounds."""
         try:
             return getattr(self.task, "source_dictionary", None)
         except NotImplementedError:
@@ -65,8 +66,21 @@ class Loaded:
         stripped: set[int] = getattr(self.generator, "symbols_to_strip_from_output", {self.generator.eos})
         return stripped
 
+    @property
+    def reads_text(self) -> bool:
+        """Whether the models translate. A language model may continue an empty line."""
+        return all(hasattr(model, "encoder") for model in self.models)
+
+    @property
+    def max_positions(self) -> Any:
+        """How long sentences may be for the task and all models."""
+        from fairseq import utils
+
+        limits = [model.max_positions() for model in self.models]
+        return utils.resolve_max_positions(self.task.max_positions(), *limits)
+
     def words(self, tokens: Any) -> Any:
-        """Return tokens that are scored, and an end: without those of languages, which every reference has."""
+        """Return tokens to be scored, and an end: without those of languages, which every reference has."""
         dictionary = self.task.target_dictionary
         no_words = {*self.hidden, dictionary.bos(), dictionary.eos()}
         words = [token for token in tokens.tolist() if token not in no_words]
@@ -114,34 +128,11 @@ def load(cfg: Any, subset: str | None = None) -> Loaded:
             model.to(device)
         model.prepare_for_inference_(cfg)
 
-    generation = cfg.generation.copy()
     unknown_words = None
-    if generation.replace_unk is not None:
-        unknown_words = UnknownWords(generation.replace_unk, task, generation.print_alignment or "hard")
-        generation.print_alignment = unknown_words.alignment
-    searched_with = {"lm_model": language_model, "lm_weight": cfg.generation.lm_weight}
-    generator = task.build_generator(models, generation, extra_gen_cls_kwargs=searched_with)
-    require_used(generator, cfg.generation)
-    require_end(generator, cfg.generation.eos_token, task.target_dictionary)
-    if cfg.generation.retain_dropout_modules is not None:
-        require_dropout(models, cfg.generation.retain_dropout_modules)
-
-    tokenizer, bpe = task.build_tokenizer(cfg.tokenizer), task.build_bpe(cfg.bpe)
-    coders = [coder for coder in (tokenizer, bpe) if coder is not None]
-    # What --post-process has joined has no pieces any more.
-    is_joined = cfg.common_eval.post_process == provenance.settings_in("bpe", cfg).get("bpe")
-    decoders = [tokenizer] if is_joined else [bpe, tokenizer]
-
-    def encode(text: str) -> str:
-        for coder in coders:
-            text = coder.encode(text)
-        return text
-
-    def decode(text: str) -> str:
-        for coder in decoders:
-            text = text if coder is None else coder.decode(text)
-        return text
-
+    if cfg.generation.replace_unk is not None:
+        unknown_words = UnknownWords(cfg.generation.replace_unk, task, cfg.generation.print_alignment or "hard")
+    generator = _generator(cfg, task, models, language_model, unknown_words)
+    encode, decode = _text_functions(cfg, task)
     return Loaded(task, models, generator, saved_cfg, device, decode, encode, unknown_words)
 
 
@@ -164,6 +155,43 @@ def _language_model(path: str, overrides: dict[str, Any], task: Any) -> Any:
     return model
 
 
+def _generator(cfg: Any, task: Any, models: list[Any], language_model: Any, unknown_words: UnknownWords | None) -> Any:
+    """Return what searches for translations.
+
+    Raises:
+        UserError: an option of generation has no effect on it.
+    """
+    generation = cfg.generation.copy()
+    if unknown_words is not None:
+        generation.print_alignment = unknown_words.alignment
+    searched_with = {"lm_model": language_model, "lm_weight": generation.lm_weight}
+    generator = task.build_generator(models, generation, extra_gen_cls_kwargs=searched_with)
+    require_used(generator, cfg.generation)
+    require_end(generator, generation.eos_token, task.target_dictionary)
+    if generation.retain_dropout_modules is not None:
+        require_dropout(models, generation.retain_dropout_modules)
+    return generator
+
+
+def _text_functions(cfg: Any, task: Any) -> tuple[Callable[[str], str], Callable[[str], str]]:
+    """Return what tokenizes text and splits it into subwords, and the inverse."""
+    tokenizer, bpe = task.build_tokenizer(cfg.tokenizer), task.build_bpe(cfg.bpe)
+    # What --post-process has joined has no subwords any more.
+    is_joined = cfg.common_eval.post_process == provenance.settings_in("bpe", cfg).get("bpe")
+
+    def encode(text: str) -> str:
+        for coder in (tokenizer, bpe):
+            text = text if coder is None else coder.encode(text)
+        return text
+
+    def decode(text: str) -> str:
+        for coder in (None if is_joined else bpe, tokenizer):
+            text = text if coder is None else coder.decode(text)
+        return text
+
+    return encode, decode
+
+
 def _require_recorded(overrides: Iterable[str], cfg: Any) -> None:
     """Raise UserError unless the first checkpoint records each option of ``--model-overrides``.
 
@@ -179,69 +207,21 @@ def _require_recorded(overrides: Iterable[str], cfg: Any) -> None:
     recorded = checkpoint_utils.load_checkpoint_to_cpu(file)["cfg"]
     model = recorded["model"]
     architecture = getattr(model, "_name", None) or getattr(model, "arch", None)
-    # Those that are newer than the checkpoint, too.
+    # Options that are newer than the checkpoint are declared.
     declared = getattr(provenance.options_class(architecture), "__dataclass_fields__", {})
+    known = {*declared, *_names_in(OmegaConf.to_container(recorded))}
     for name in overrides:
-        if name not in declared and not _has(recorded, name):
+        if name not in known:
             raise UserError(f"--model-overrides {name!r} is no option that {path} records; check the name")
 
 
-def _has(options: Any, name: str) -> bool:
-    """Return whether a checkpoint's options have a name, in any of their parts."""
-    if isinstance(options, Namespace):
-        return hasattr(options, name)
-    if not OmegaConf.is_dict(options):
-        return False
-    # As they are: one may be mandatory and missing, or refer to another.
-    parts = {part: options._get_node(part) for part in options.keys()}  # noqa: SIM118  # those without a value, too
-    return name in parts or any(_has(_value(node), name) for node in parts.values())
-
-
-def _value(node: Any) -> Any:
-    """Return what a node of a configuration holds; options in a configuration may be an object."""
-    return node if OmegaConf.is_config(node) else node._value()
-
-
-def max_positions(loaded: Loaded) -> Any:
-    """Return how long sentences may be for the task and all models."""
-    from fairseq import utils
-
-    return utils.resolve_max_positions(loaded.task.max_positions(), *(model.max_positions() for model in loaded.models))
-
-
-def hypothesis_text(
-    cfg: Any, loaded: Loaded, hypothesis: dict[str, Any], source_tokens: Any, source_words: Sequence[str]
-) -> str:
-    """Return the text of a hypothesis, in which ``--replace-unk`` has replaced unknown words."""
-    dictionary, post_process = loaded.task.target_dictionary, cfg.common_eval.post_process
-    tokens = hypothesis["tokens"].int().cpu()
-    if loaded.unknown_words is None:
-        text: str = dictionary.string(tokens, post_process, extra_symbols_to_ignore=loaded.hidden)
-        return text
-    from fairseq.data.data_utils import post_process as joined
-
-    symbols = loaded.unknown_words.replaced(hypothesis, source_tokens, source_words, loaded.hidden)
-    text = joined(" ".join(symbols), post_process)
-    return text
-
-
-def hypothesis_lines(cfg: Any, loaded: Loaded, number: int, hypothesis: dict[str, Any], text: str) -> Iterator[str]:
-    """Yield what is printed of a hypothesis: its score and text, and what options ask for."""
-    score = hypothesis["score"] / _BASE
-    yield f"H-{number}\t{score}\t{text}"
-    yield f"D-{number}\t{score}\t{loaded.decode(text)}"
-    token_scores = (hypothesis["positional_scores"] / _BASE).tolist()
-    yield f"P-{number}\t{' '.join(f'{value:.4f}' for value in token_scores)}"
-    alignment = cfg.generation.print_alignment
-    if alignment == "soft":
-        yield f"A-{number}\t{' '.join(','.join(row) for row in hypothesis['alignment'])}"
-    elif alignment:
-        yield f"A-{number}\t{' '.join(f'{source}-{target}' for source, target in hypothesis['alignment'])}"
-    if cfg.generation.print_step:
-        yield f"I-{number}\t{hypothesis['steps']}"
-    if cfg.generation.retain_iter_history:
-        for step, earlier in enumerate(hypothesis["history"]):
-            yield f"E-{number}_{step}\t{loaded.task.target_dictionary.string(earlier['tokens'].int().cpu())}"
+def _names_in(options: Any) -> Iterator[str]:
+    """Yield the names of options, and of those in any of their parts."""
+    options = vars(options) if isinstance(options, Namespace) else options
+    if isinstance(options, dict):
+        for name, value in options.items():
+            yield name
+            yield from _names_in(value)
 
 
 def translate_data(cfg: Any, output: IO[str]) -> Any:
@@ -261,26 +241,14 @@ def translate_data(cfg: Any, output: IO[str]) -> Any:
     logger.info("loading model(s) from %s", cfg.common_eval.path)
     loaded = load(cfg, cfg.dataset.gen_subset)
     dataset = loaded.task.dataset(cfg.dataset.gen_subset)
-    iterator = loaded.task.get_batch_iterator(
-        dataset=dataset,
-        max_tokens=cfg.dataset.max_tokens,
-        max_sentences=_batch_size(cfg, len(dataset)),
-        max_positions=max_positions(loaded),
-        ignore_invalid_inputs=cfg.dataset.skip_invalid_size_inputs_valid_test,
-        required_batch_size_multiple=cfg.dataset.required_batch_size_multiple,
-        seed=cfg.common.seed,
-        num_shards=max(cfg.dataset.num_shards, cfg.distributed_training.distributed_world_size),
-        shard_id=max(cfg.dataset.shard_id, cfg.distributed_training.distributed_rank),
-        num_workers=cfg.dataset.num_workers,
-        data_buffer_size=cfg.dataset.data_buffer_size,
-    ).next_epoch_itr(shuffle=False)
     progress = progress_bar.progress_bar(
-        iterator,
+        _batches(cfg, loaded, dataset),
         log_format=cfg.common.log_format,
         log_interval=cfg.common.log_interval,
         default_log_format=("tqdm" if not cfg.common.no_progress_bar else "simple"),
     )
     scorer = scoring.build_scorer(_scoring(cfg), loaded.task.target_dictionary)
+    printer = _Printer(cfg, loaded, output)
 
     timer, speed, sentences, is_scored = StopwatchMeter(), TimeMeter(), 0, True
     for sample in progress:
@@ -296,7 +264,7 @@ def translate_data(cfg: Any, output: IO[str]) -> Any:
         timer.stop(tokens)
         is_scored = sample["target"] is not None
         for row, hypotheses in enumerate(translations):
-            _print_sentence(cfg, loaded, dataset, sample, row, hypotheses, scorer, output)
+            printer.print_sentence(dataset, sample, row, hypotheses, scorer)
         speed.update(tokens)
         progress.log({"wps": round(speed.avg)})
         sentences += sample["nsentences"] if "nsentences" in sample else sample["id"].numel()
@@ -309,99 +277,42 @@ def translate_data(cfg: Any, output: IO[str]) -> Any:
     )
     if is_scored:
         if cfg.bpe and not cfg.generation.sacrebleu:
-            scored = "by splitting detokenized text at spaces" if cfg.common_eval.post_process else "of subwords"
-            logger.warning("BLEU is computed %s; --sacrebleu computes it of words, as papers do", scored)
+            how = "by splitting detokenized text at spaces" if cfg.common_eval.post_process else "of subwords"
+            logger.warning("BLEU is computed %s; --sacrebleu computes it of words, as papers do", how)
         result = scorer.result_string()
         print(f"Generate {cfg.dataset.gen_subset} with beam={cfg.generation.beam}: {result}", file=output)
     return scorer
 
 
-def _batch_size(cfg: Any, sentences: int) -> int | None:
-    """Return the sentences that a batch may have: of few, every shard gets a part."""
-    limit: int | None = cfg.dataset.batch_size
-    if cfg.dataset.num_shards == 1:
-        return limit
-    share = max(1, math.ceil(sentences / cfg.dataset.num_shards))
-    return share if limit is None else min(limit, share)
+def _batches(cfg: Any, loaded: Loaded, dataset: Any) -> Any:
+    """Return the batches of a data set, or of a shard of it."""
+    options = cfg.dataset
+    batch_size = options.batch_size
+    if options.num_shards > 1:  # of few sentences, every shard gets a part
+        share = max(1, math.ceil(len(dataset) / options.num_shards))
+        batch_size = share if batch_size is None else min(batch_size, share)
+    return loaded.task.get_batch_iterator(
+        dataset=dataset,
+        max_tokens=options.max_tokens,
+        max_sentences=batch_size,
+        max_positions=loaded.max_positions,
+        ignore_invalid_inputs=options.skip_invalid_size_inputs_valid_test,
+        required_batch_size_multiple=options.required_batch_size_multiple,
+        seed=cfg.common.seed,
+        num_shards=max(options.num_shards, cfg.distributed_training.distributed_world_size),
+        shard_id=max(options.shard_id, cfg.distributed_training.distributed_rank),
+        num_workers=options.num_workers,
+        data_buffer_size=options.data_buffer_size,
+    ).next_epoch_itr(shuffle=False)
 
 
 def _scoring(cfg: Any) -> Any:
     """Return how translations are scored: as asked for with ``--scoring``, and with ``--sacrebleu`` by sacrebleu."""
+    from fairseq.scoring.bleu import SacrebleuConfig
+
     if not cfg.generation.sacrebleu or getattr(cfg.scoring, "_name", None) == "sacrebleu":
         return cfg.scoring
-    from fairseq.scoring.bleu import SacrebleuConfig
-    from omegaconf import OmegaConf
-
     return OmegaConf.structured(SacrebleuConfig(_name="sacrebleu"))
-
-
-def _print_sentence(
-    cfg: Any, loaded: Loaded, dataset: Any, sample: dict[str, Any], row: int, hypotheses: Sequence[dict[str, Any]],
-    scorer: Any, output: IO[str],
-) -> None:  # fmt: skip
-    """Print source, reference and hypotheses of one sentence of a batch, and score the best hypothesis."""
-    from fairseq import utils
-
-    target_dictionary, source_dictionary = loaded.task.target_dictionary, loaded.source_dictionary
-    post_process, is_printed = cfg.common_eval.post_process, not cfg.common_eval.quiet
-    number, pad = int(sample["id"][row]), target_dictionary.pad()
-    source_tokens, source, source_words = None, "", []
-    if "src_tokens" in sample["net_input"]:
-        source_tokens = utils.strip_pad(sample["net_input"]["src_tokens"][row], pad)
-    if loaded.unknown_words is not None:
-        source = _original_text(dataset.src, number)
-        source_words = source.split()
-    elif source_dictionary is not None:
-        source = source_dictionary.string(source_tokens, post_process)
-    if source_dictionary is not None and is_printed:
-        print(f"S-{number}\t{loaded.decode(source)}", file=output)
-
-    target, target_tokens = None, None
-    if sample["target"] is not None:
-        target_tokens = utils.strip_pad(sample["target"][row], pad).int().cpu()
-        if loaded.unknown_words is not None:
-            target = loaded.decode(_original_text(dataset.tgt, number))
-        else:
-            hidden = loaded.hidden
-            text = target_dictionary.string(
-                target_tokens, post_process, escape_unk=True, extra_symbols_to_ignore=hidden
-            )
-            target = loaded.decode(text)
-        if is_printed:
-            print(f"T-{number}\t{target}", file=output)
-
-    for rank, hypothesis in enumerate(hypotheses[: cfg.generation.nbest]):
-        text = hypothesis_text(cfg, loaded, hypothesis, source_tokens, source_words)
-        if is_printed:
-            for line in hypothesis_lines(cfg, loaded, number, hypothesis, text):
-                print(line, file=output)
-        if target is None or rank > 0:
-            continue
-        detokenized = loaded.decode(text)
-        if hasattr(scorer, "add_string"):
-            in_reference, in_translation = _UNKNOWN_WORDS
-            scorer.add_string(
-                target.replace(target_dictionary.unk_string(escape=True), in_reference),
-                detokenized.replace(target_dictionary.unk_string(), in_translation),
-            )
-        elif loaded.unknown_words is None and post_process is None:
-            scorer.add(loaded.words(target_tokens), loaded.words(hypothesis["tokens"]))
-        else:  # words instead of subwords
-            reference = target_dictionary.encode_line(target, add_if_not_exist=True)
-            scorer.add(reference, target_dictionary.encode_line(detokenized, add_if_not_exist=True))
-
-
-def _original_text(dataset: Any, number: int) -> str:
-    """Return a sentence of a data set, or of the one that it wraps, as it was written."""
-    while not hasattr(dataset, "get_original_text"):
-        if not hasattr(dataset, "dataset"):
-            raise UserError(
-                "--replace-unk copies words of the text, which this data does not have; make it with "
-                "fairseq-preprocess --dataset-impl raw, or use fairseq-interactive"
-            )
-        dataset = dataset.dataset
-    text: str = dataset.get_original_text(number)
-    return text
 
 
 def translate_lines(cfg: Any, buffers: Iterable[list[str]], make_batches: Callable[..., Iterable[Any]]) -> None:
@@ -418,21 +329,20 @@ def translate_lines(cfg: Any, buffers: Iterable[list[str]], make_batches: Callab
     logger.info(cfg)
     logger.info("loading model(s) from %s", cfg.common_eval.path)
     loaded = load(cfg)
-    longest = max_positions(loaded)
+    printer = _Printer(cfg, loaded, sys.stdout)
     pad = loaded.task.target_dictionary.pad()
-    # A language model may go on from nothing; there is nothing to translate in an empty line.
-    reads_text = all(hasattr(model, "encoder") for model in loaded.models)
     if cfg.generation.constraints:
         logger.warning("NOTE: Constrained decoding currently assumes a shared subword vocabulary.")
     if cfg.interactive.buffer_size > 1:
         logger.info("Sentence buffer size: %s", cfg.interactive.buffer_size)
     logger.info("NOTE: hypothesis and token scores are output in base 2")
     logger.info("Type the input sentence and press return:")
+
     first = 0
     for lines in buffers:
-        results = []
+        results = {}
         # make_batches takes constraints away from lines with tabs.
-        for batch in make_batches(lines, cfg, loaded.task, longest, loaded.encode):
+        for batch in make_batches(lines, cfg, loaded.task, loaded.max_positions, loaded.encode):
             sample = loaded.moved({"net_input": {"src_tokens": batch.src_tokens, "src_lengths": batch.src_lengths}})
             constraints: Any = None if batch.constraints is None else batch.constraints.to(loaded.device)
             began = time.time()
@@ -440,30 +350,145 @@ def translate_lines(cfg: Any, buffers: Iterable[list[str]], make_batches: Callab
             elapsed = time.time() - began
             seconds += elapsed
             for row, (line, hypotheses) in enumerate(zip(batch.ids.tolist(), translations, strict=False)):
-                if reads_text and not loaded.encode(lines[line]).split():
+                if loaded.reads_text and not loaded.encode(lines[line]).split():
                     hypotheses = [_EMPTY]
                 source_tokens = utils.strip_pad(sample["net_input"]["src_tokens"][row], pad)
                 asked = unpack_constraints(constraints[row]) if cfg.generation.constraints else []
-                results.append((line, source_tokens, hypotheses, asked, elapsed / len(translations)))
-        for line, source_tokens, hypotheses, asked, elapsed in sorted(results, key=lambda result: result[0]):
-            source_words = loaded.encode(lines[line]).split() if loaded.unknown_words is not None else []
-            _print_line(cfg, loaded, first + line, source_tokens, source_words, hypotheses, asked, elapsed)
+                results[line] = (source_tokens, hypotheses, asked, elapsed / len(translations))
+        for line, result in sorted(results.items()):
+            words = loaded.encode(lines[line]).split() if loaded.unknown_words is not None else []
+            printer.print_line(first + line, words, *result)
         first += len(lines)
     logger.info("Total time: %.3f seconds; translation time: %.3f", time.time() - started, seconds)
 
 
-def _print_line(
-    cfg: Any, loaded: Loaded, number: int, source_tokens: Any, source_words: Sequence[str],
-    hypotheses: Sequence[dict[str, Any]], constraints: Sequence[Any], seconds: float,
-) -> None:  # fmt: skip
-    """Print a line of text, the constraints of its translation, and hypotheses."""
-    post_process = cfg.common_eval.post_process
-    if loaded.source_dictionary is not None:
-        print(f"S-{number}\t{loaded.source_dictionary.string(source_tokens, post_process)}")
-        print(f"W-{number}\t{seconds:.3f}\tseconds")
-        for constraint in constraints:
-            print(f"C-{number}\t{loaded.task.target_dictionary.string(constraint, post_process)}")
-    for hypothesis in hypotheses[: cfg.generation.nbest]:
-        text = hypothesis_text(cfg, loaded, hypothesis, source_tokens, source_words)
-        for printed in hypothesis_lines(cfg, loaded, number, hypothesis, text):
-            print(printed)
+class _Printer:
+    """Prints sentences and their translations as fairseq does: a letter, the sentence's number, and what it has."""
+
+    def __init__(self, cfg: Any, loaded: Loaded, output: IO[str]) -> None:
+        self._cfg, self._loaded, self._output = cfg, loaded, output
+        self._post_process = cfg.common_eval.post_process
+        self._is_quiet = cfg.common_eval.quiet
+        self._dictionary = loaded.task.target_dictionary
+
+    def print_sentence(
+        self, dataset: Any, sample: dict[str, Any], row: int, hypotheses: Sequence[dict[str, Any]], scorer: Any
+    ) -> None:
+        """Print source, reference and hypotheses of one sentence of a batch, and score the best hypothesis."""
+        from fairseq import utils
+
+        loaded, dictionary = self._loaded, self._dictionary
+        number, pad = int(sample["id"][row]), dictionary.pad()
+        source_tokens, source, source_words = None, "", []
+        if "src_tokens" in sample["net_input"]:
+            source_tokens = utils.strip_pad(sample["net_input"]["src_tokens"][row], pad)
+        if loaded.unknown_words is not None:
+            source = _original_text(dataset.src, number)
+            source_words = source.split()
+        elif loaded.source_dictionary is not None:
+            source = loaded.source_dictionary.string(source_tokens, self._post_process)
+        if loaded.source_dictionary is not None:
+            self._print("S", number, loaded.decode(source))
+
+        target, target_tokens = None, None
+        if sample["target"] is not None:
+            target_tokens = utils.strip_pad(sample["target"][row], pad).int().cpu()
+            if loaded.unknown_words is not None:
+                target = _original_text(dataset.tgt, number)
+            else:
+                target = dictionary.string(
+                    target_tokens, self._post_process, escape_unk=True, extra_symbols_to_ignore=loaded.hidden
+                )
+            target = loaded.decode(target)
+            self._print("T", number, target)
+
+        texts = self._print_hypotheses(number, hypotheses, source_tokens, source_words)
+        if target is not None:
+            self._score(scorer, target, target_tokens, texts[0], hypotheses[0]["tokens"])
+
+    def print_line(
+        self,
+        number: int,
+        source_words: Sequence[str],
+        source_tokens: Any,
+        hypotheses: Sequence[dict[str, Any]],
+        constraints: Sequence[Any],
+        seconds: float,
+    ) -> None:
+        """Print a line of text, the constraints of its translation, and hypotheses."""
+        if self._loaded.source_dictionary is not None:
+            self._print("S", number, self._loaded.source_dictionary.string(source_tokens, self._post_process))
+            self._print("W", number, f"{seconds:.3f}\tseconds")
+            for constraint in constraints:
+                self._print("C", number, self._dictionary.string(constraint, self._post_process))
+        self._print_hypotheses(number, hypotheses, source_tokens, source_words)
+
+    def _print_hypotheses(
+        self, number: int, hypotheses: Sequence[dict[str, Any]], source_tokens: Any, source_words: Sequence[str]
+    ) -> list[str]:
+        """Print the best hypotheses: scores, texts, and what options ask for; return the texts before detokenizing."""
+        options = self._cfg.generation
+        texts = []
+        for hypothesis in hypotheses[: options.nbest]:
+            text = self._text(hypothesis, source_tokens, source_words)
+            texts.append(text)
+            score = hypothesis["score"] / _BASE
+            self._print("H", number, f"{score}\t{text}")
+            self._print("D", number, f"{score}\t{self._loaded.decode(text)}")
+            token_scores = (hypothesis["positional_scores"] / _BASE).tolist()
+            self._print("P", number, " ".join(f"{value:.4f}" for value in token_scores))
+            if options.print_alignment == "soft":
+                self._print("A", number, " ".join(",".join(row) for row in hypothesis["alignment"]))
+            elif options.print_alignment:
+                self._print("A", number, " ".join(f"{source}-{target}" for source, target in hypothesis["alignment"]))
+            if options.print_step:
+                self._print("I", number, hypothesis["steps"])
+            for step, refined in enumerate(hypothesis["history"] if options.retain_iter_history else ()):
+                self._print("E", f"{number}_{step}", self._dictionary.string(refined["tokens"].int().cpu()))
+        return texts
+
+    def _text(self, hypothesis: dict[str, Any], source_tokens: Any, source_words: Sequence[str]) -> str:
+        """Return the text of a hypothesis, in which ``--replace-unk`` has replaced unknown words."""
+        from fairseq.data.data_utils import post_process
+
+        loaded = self._loaded
+        if loaded.unknown_words is None:
+            tokens = hypothesis["tokens"].int().cpu()
+            text = self._dictionary.string(tokens, self._post_process, extra_symbols_to_ignore=loaded.hidden)
+        else:
+            symbols = loaded.unknown_words.replaced(hypothesis, source_tokens, source_words, loaded.hidden)
+            text = post_process(" ".join(symbols), self._post_process)
+        return str(text)
+
+    def _score(self, scorer: Any, target: str, target_tokens: Any, text: str, tokens: Any) -> None:
+        """Score a translation: its text if the scorer takes texts, else words, or subwords if they are not joined."""
+        loaded, dictionary = self._loaded, self._dictionary
+        detokenized = loaded.decode(text)
+        if hasattr(scorer, "add_string"):
+            in_reference, in_translation = _UNKNOWN_WORDS
+            scorer.add_string(
+                target.replace(dictionary.unk_string(escape=True), in_reference),
+                detokenized.replace(dictionary.unk_string(), in_translation),
+            )
+        elif loaded.unknown_words is None and self._post_process is None:
+            scorer.add(loaded.words(target_tokens), loaded.words(tokens))
+        else:
+            reference = dictionary.encode_line(target, add_if_not_exist=True)
+            scorer.add(reference, dictionary.encode_line(detokenized, add_if_not_exist=True))
+
+    def _print(self, letter: str, number: object, text: object) -> None:
+        if not self._is_quiet:
+            print(f"{letter}-{number}\t{text}", file=self._output)
+
+
+def _original_text(dataset: Any, number: int) -> str:
+    """Return a sentence of a data set, or of the one that it wraps, as it was written."""
+    while not hasattr(dataset, "get_original_text"):
+        if not hasattr(dataset, "dataset"):
+            raise UserError(
+                "--replace-unk copies words of the text, which this data does not have; make it with "
+                "fairseq-preprocess --dataset-impl raw, or use fairseq-interactive"
+            )
+        dataset = dataset.dataset
+    text: str = dataset.get_original_text(number)
+    return text

@@ -6,7 +6,6 @@ hints to check against.
 """
 
 from fairseq_compat.patches import (  # noqa: F401, I001  # importing registers them
-    usage,
     before_training,
     training,
     texts,

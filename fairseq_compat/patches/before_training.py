@@ -22,7 +22,7 @@ from fairseq_compat.patching import as_configuration, patch
 
 logger = logging.getLogger(__name__)
 
-#: Metrics of fairseq's validations that are the better the higher they are, and those that are the better the lower.
+#: Metrics of fairseq's validations by which the highest, or the lowest, is the best.
 _HIGHER_IS_BETTER = ("bleu", "accuracy", "acc", "f1", "chrf")
 _LOWER_IS_BETTER = ("loss", "nll_loss", "ppl", "wer", "uer", "cer")
 
@@ -30,50 +30,53 @@ _LOWER_IS_BETTER = ("loss", "nll_loss", "ppl", "wer", "uer", "cer")
 _TRIED = 8
 
 
-@patch("fairseq_cli.train", function="main")
-def options_of_validation(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+@patch("fairseq_cli.train", before="main")
+def options_of_training(cfg: Any) -> None:
     """Mistakes in ``--eval-bleu-args``, ``--eval-bleu-detok`` and others end a training without naming the option.
 
     A name that generation does not take is ignored, and a metric of the wrong direction makes the worst model the best.
-    Here all of them are read before any data is.
+    A part that a configuration of hydra leaves out is a traceback. Here all are checked before any data is read.
     """
     from fairseq import utils
 
     cfg = as_configuration(cfg)
-    if cfg.optimizer is None:
-        raise UserError("--optimizer is missing; give one, such as adam")
+    utils.import_user_module(cfg.common)  # its models, tasks and tokenizers
+    for part in ("task", "model", "criterion", "optimizer", "lr_scheduler"):
+        _require_part(cfg, part)
     _require_direction(cfg.checkpoint.best_checkpoint_metric, cfg.checkpoint.maximize_best_checkpoint_metric)
-    utils.import_user_module(cfg.common)  # its tokenizers
     for part in ("tokenizer", "bpe"):
-        _require_whole(part, cfg[part])
-    subsets = cfg.dataset.valid_subset
-    if cfg.dataset.combine_valid_subsets and subsets != "valid":
-        raise UserError(
-            f"--combine-valid-subsets makes one set of valid, valid1 and so on; it does not go with --valid-subset "
-            f"{subsets}, so leave one of them out"
-        )
+        _require_complete(part, cfg[part])
+    _require_device(cfg.common)
     _require_bleu(cfg)
-    return original(cfg, *args, **kwargs)
 
 
-@patch("fairseq_cli.validate", function="main")
-def options_of_validate(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+@patch("fairseq_cli.validate", before="main")
+def options_of_validate(cfg: Any) -> None:
     """Mistakes in ``--model-overrides`` and in the options of BLEU end ``fairseq-validate`` without their names."""
     cfg = as_configuration(cfg)
     dictionary("--model-overrides", cfg.common_eval.model_overrides)
     _require_bleu(cfg)
-    return original(cfg, *args, **kwargs)
 
 
-def _require_bleu(cfg: Any) -> None:
-    """Raise UserError unless a validation with BLEU can be computed, if it is asked for."""
-    if getattr(cfg.task, "eval_bleu", False):
-        generation_arguments("--eval-bleu-args", getattr(cfg.task, "eval_bleu_args", None))
-        require_post_process("--eval-bleu-remove-bpe", getattr(cfg.task, "eval_bleu_remove_bpe", None))
-        _require_tokenizer(cfg.task)
+def _require_part(cfg: Any, part: str) -> None:
+    """Raise UserError unless a configuration has a part with a name that fairseq or a plugin knows."""
+    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+    from fairseq.registry import REGISTRIES
+    from fairseq.tasks import TASK_REGISTRY
+
+    known = {"task": TASK_REGISTRY, "model": {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}}
+    names = known[part] if part in known else REGISTRIES[part]["registry"]
+    options = None if OmegaConf.is_missing(cfg, part) else cfg[part]
+    name = options if isinstance(options, str) else getattr(options, "_name", None)
+    if name not in names:
+        option = "--arch" if part == "model" else f"--{part.replace('_', '-')}"
+        problem = f"{part}._name {name} is unknown" if name else f"{option} or {part}._name is missing"
+        raise UserError(f"{problem}; give one of {', '.join(sorted(names))}")
+    if part == "task" and getattr(options, "data", "") is None:
+        raise UserError("task.data is missing; give the folder of the data")
 
 
-def _require_whole(part: str, options: Any) -> None:
+def _require_complete(part: str, options: Any) -> None:
     """Raise UserError where an option is missing that the tokenizer or the subwords of a training need."""
     for name in options if OmegaConf.is_config(options) else ():
         if OmegaConf.is_missing(options, name):
@@ -84,7 +87,7 @@ def _require_direction(metric: str, maximizes: bool) -> None:
     """Raise UserError where the best model by a metric would be the worst."""
     if metric in _HIGHER_IS_BETTER and not maximizes:
         raise UserError(
-            f"--best-checkpoint-metric {metric} is the better the higher it is, and the lowest would be kept; add "
+            f"--best-checkpoint-metric {metric} is best where it is highest, and the lowest would be kept; add "
             "--maximize-best-checkpoint-metric"
         )
     if metric in _LOWER_IS_BETTER and maximizes:
@@ -94,20 +97,37 @@ def _require_direction(metric: str, maximizes: bool) -> None:
         )
 
 
-def _require_tokenizer(task: Any) -> None:
-    """Raise UserError unless the tokenizer of a validation with BLEU can be made."""
+def _require_device(common: Any) -> None:
+    """Raise UserError where a precision needs a GPU, and there is none."""
+    if torch.cuda.is_available() and not common.cpu:
+        return
+    remedy = "needs a GPU, and there is none; leave it out, or give --bf16, which a CPU computes"
+    if common.fp16 and not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads or common.tpu):
+        raise UserError(f"--fp16 {remedy}")  # it would stop after reading the data
+    if getattr(common, "amp", False):
+        raise UserError(f"--amp {remedy}")  # it would compute in float32
+
+
+def _require_bleu(cfg: Any) -> None:
+    """Raise UserError unless a validation with BLEU, if there is one, can generate, join subwords and detokenize."""
     from fairseq.data import encoders
 
+    task = cfg.task
+    if not getattr(task, "eval_bleu", False):
+        return
+    generation_arguments("--eval-bleu-args", getattr(task, "eval_bleu_args", None))
+    require_post_process("--eval-bleu-remove-bpe", getattr(task, "eval_bleu_remove_bpe", None))
+
     arguments = json_object("--eval-bleu-detok-args", getattr(task, "eval_bleu_detok_args", None))
-    name = task.eval_bleu_detok
-    if name not in encoders.TOKENIZER_REGISTRY:
+    tokenizer = task.eval_bleu_detok
+    if tokenizer not in encoders.TOKENIZER_REGISTRY:
         known = ", ".join(sorted(encoders.TOKENIZER_REGISTRY))
-        raise UserError(f"--eval-bleu-detok {name} is no tokenizer; give one of {known}")
+        raise UserError(f"--eval-bleu-detok {tokenizer} is no tokenizer; give one of {known}")
     try:
-        encoders.build_tokenizer(Namespace(tokenizer=name, **arguments))
-    except Exception as error:
+        encoders.build_tokenizer(Namespace(tokenizer=tokenizer, **arguments))
+    except Exception as error:  # each tokenizer has its own
         raise UserError(
-            f"--eval-bleu-detok {name} with --eval-bleu-detok-args {arguments} cannot be set up: {named(error)}"
+            f"--eval-bleu-detok {tokenizer} with --eval-bleu-detok-args {arguments} cannot be set up: {named(error)}"
         ) from error
 
 
@@ -125,7 +145,8 @@ def tried_first(original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any
             _require_room(cfg, trainer)
         if not cfg.dataset.disable_validation:
             for subset in cfg.dataset.valid_subset.split(","):
-                if subset != cfg.dataset.train_subset:  # whose sentences are in order for training
+                # The sentences of the training set are in order for training.
+                if subset != cfg.dataset.train_subset:
                     with _unchanged(trainer):
                         _try_validation(cfg, trainer, task, subset)
     return original(cfg, trainer, task, epoch_itr)
@@ -133,16 +154,16 @@ def tried_first(original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any
 
 @contextmanager
 def _unchanged(trainer: Any) -> Iterator[None]:
-    """Give random numbers, and the batch that fills up those of other processes, the state of before afterwards."""
-    states = numpy.random.get_state(), random.getstate()
+    """Restore random numbers, and the batch that fills up those of other processes, on leaving."""
+    numpy_state, python_state = numpy.random.get_state(), random.getstate()
     batch = trainer._dummy_batch
     devices = [torch.cuda.current_device()] if trainer.cuda else []
     try:
         with torch.random.fork_rng(devices):
             yield
     finally:
-        numpy.random.set_state(states[0])
-        random.setstate(states[1])
+        numpy.random.set_state(numpy_state)
+        random.setstate(python_state)
         trainer._dummy_batch = batch
 
 
@@ -155,7 +176,7 @@ def _try_validation(cfg: Any, trainer: Any, task: Any, subset: str) -> None:
     from fairseq import utils
     from fairseq.logging import metrics
 
-    trainer.get_valid_iterator(subset)  # in which all sentences must have their places
+    trainer.get_valid_iterator(subset)  # which fails if a sentence is too long
     sentences = task.get_batch_iterator(
         dataset=task.dataset(subset),
         max_tokens=cfg.dataset.max_tokens_valid,
@@ -190,23 +211,21 @@ def _try_validation(cfg: Any, trainer: Any, task: Any, subset: str) -> None:
 
 def _require_room(cfg: Any, trainer: Any) -> None:
     """Raise UserError where ``--save-dir`` has no room for a checkpoint."""
-    folder, needed = cfg.checkpoint.save_dir, _size_of_checkpoint(cfg, trainer)
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise UserError(
-            f"--save-dir {folder} has {free >> 20:,} MiB left, and a checkpoint takes {needed >> 20:,} MiB; free some, "
-            "or give another folder"
-        )
+    folder = cfg.checkpoint.save_dir
+    needed = _size_of_checkpoint(cfg, trainer)
+    available = shutil.disk_usage(folder).free
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if limit != resource.RLIM_INFINITY and needed > limit:
+    if limit != resource.RLIM_INFINITY:
+        available = min(available, limit)
+    if needed > available:
         raise UserError(
-            f"--save-dir {folder}: a checkpoint takes {needed >> 20:,} MiB, and files may have {limit >> 20:,} MiB; "
-            "raise the limit, ulimit -f"
+            f"--save-dir {folder} has room for {available >> 20:,} MiB, by the disk or by ulimit -f, and a checkpoint "
+            f"takes {needed >> 20:,} MiB; free some, or give another folder"
         )
 
 
 def _size_of_checkpoint(cfg: Any, trainer: Any) -> int:
-    """Return the bytes that a checkpoint has at least: parameters, and what the optimizer keeps of each."""
+    """Return the bytes that a checkpoint takes at least: parameters, and what the optimizer keeps of each."""
     size, trained = 0, 0
     for parameter in trainer.get_model().parameters():
         size += parameter.numel() * parameter.element_size()
@@ -238,7 +257,7 @@ def saved_before_failure(
 ) -> Any:
     """A validation that fails costs all updates since the last checkpoint, as it comes before the save.
 
-    Here a checkpoint is saved first, from which the training goes on where the validation would have ended.
+    Here a checkpoint is saved first, from which the training resumes at the end of the validation.
     """
     try:
         return original(cfg, trainer, task, epoch_itr, subsets)
@@ -265,8 +284,8 @@ def bleu_of_nothing(original: Any, self: Any, logging_outputs: Sequence[dict[str
 
     original(self, logging_outputs, criterion)
     validated = [output for output in logging_outputs if "_bleu_sys_len" in output]
-    totals = [output.get(f"_bleu_totals_{order}", 0) for output in validated for order in range(EVAL_BLEU_ORDER)]
-    if not self.cfg.eval_bleu or not validated or any(totals):
+    ngrams = sum(output.get(f"_bleu_totals_{order}", 0) for output in validated for order in range(EVAL_BLEU_ORDER))
+    if not self.cfg.eval_bleu or not validated or ngrams:
         return
 
     def bleu(meters: Any) -> float:
@@ -290,7 +309,11 @@ def bleu_of_nothing(original: Any, self: Any, logging_outputs: Sequence[dict[str
 def sentences_of_all_sizes(
     original: Any, self: Any, indices: Any, dataset: Any, max_positions: Any = None, ignore_invalid_inputs: bool = False
 ) -> Any:
-    """A sentence that is too long for a model ends a command with a traceback, and one of many is named."""
+    """A sentence that is too long is an error without a remedy, and if all are skipped, the perplexity is 1.
+
+    ``fairseq-eval-lm`` then has status 0; other commands divide by zero or look for a loss that there is not. Here both
+    are mistakes, whatever the command.
+    """
     if not ignore_invalid_inputs:
         _, ignored = dataset.filter_indices_by_size(indices, max_positions)
         if len(ignored):
@@ -303,22 +326,25 @@ def sentences_of_all_sizes(
                 f"number {ignored[0]} with {tokens}; give {allowed}, where the model was trained so, or leave them out "
                 "with --skip-invalid-size-inputs-valid-test"
             )
-    return original(self, indices, dataset, max_positions, ignore_invalid_inputs)
+    remaining = original(self, indices, dataset, max_positions, ignore_invalid_inputs)
+    if not len(remaining) and self.datasets:  # fairseq-interactive has none, and a buffer may be skipped whole
+        raise UserError(
+            "no sentence is left: the data is empty, or each is longer than the model, --tokens-per-sample, "
+            "--max-source-positions or --max-target-positions allow"
+        )
+    return remaining
 
 
-@patch("fairseq.data.data_utils", function="batch_by_size")
-def sentences_in_batches(
-    original: Any, indices: Any, num_tokens_fn: Any, num_tokens_vec: Any = None, max_tokens: Any = None, *args: Any,
-    **kwargs: Any,
-) -> Any:  # fmt: skip
+@patch("fairseq.data.data_utils", before="batch_by_size")
+def sentences_in_batches(indices: Any, num_tokens_fn: Any, num_tokens_vec: Any, max_tokens: Any) -> None:
     """A sentence of more than ``--max-tokens`` is an assertion without the name of an option."""
-    if max_tokens is not None and max_tokens > 0 and len(indices):
-        lengths = num_tokens_vec if num_tokens_vec is not None else [num_tokens_fn(index) for index in indices]
-        longest = int(numpy.max(lengths))
-        if longest > max_tokens:
-            raise UserError(
-                f"--max-tokens {max_tokens} (or --max-tokens-valid) is less than the {longest} tokens of a sentence; "
-                "give at least as many, or leave out longer sentences with --max-source-positions and "
-                "--max-target-positions"
-            )
-    return original(indices, num_tokens_fn, num_tokens_vec, max_tokens, *args, **kwargs)
+    if max_tokens is None or max_tokens <= 0 or not len(indices):
+        return
+    lengths = num_tokens_vec if num_tokens_vec is not None else [num_tokens_fn(index) for index in indices]
+    longest = int(numpy.max(lengths))
+    if longest > max_tokens:
+        raise UserError(
+            f"--max-tokens {max_tokens} (or --max-tokens-valid) is less than the {longest} tokens of a sentence; "
+            "give at least as many, or leave out longer sentences with --max-source-positions and "
+            "--max-target-positions"
+        )

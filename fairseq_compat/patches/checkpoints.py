@@ -10,9 +10,8 @@ from typing import IO, Any
 
 import torch
 
-from fairseq_compat import checkpoints, files, provenance, versions
+from fairseq_compat import checkpoints, files, provenance
 from fairseq_compat.errors import UserError
-from fairseq_compat.patches.resuming import require_same_training
 from fairseq_compat.patching import Overlay, as_configuration, patch, replaces
 from fairseq_compat.recorded_files import FILES_OF_TASKS, recorded_file
 
@@ -88,29 +87,31 @@ def whole_checkpoints(module: Any) -> None:
     module.PathManager = PathManager
 
 
-@patch("fairseq.checkpoint_utils", function="load_checkpoint")
-def missing_checkpoints(original: Any, cfg: Any, trainer: Any, **given: Any) -> Any:
+@patch("fairseq.checkpoint_utils", before="load_checkpoint")
+def missing_checkpoints(cfg: Any, trainer: Any) -> None:
     """A checkpoint that is not there, or is no file: a training starts from nothing, and one line of the log says so.
 
     Here all are refused, but for a file that is missing in the training's own ``--save-dir``: commands name
-    ``checkpoint_last.pt`` there to go on from, and at their first start there is none.
+    ``checkpoint_last.pt`` there to resume from, and at their first start there is none.
     """
     # One process reads it, and others may see other disks. The files of parts of a model have other names.
-    is_read = trainer.is_data_parallel_master and not trainer.checkpoint_suffix
-    own = os.path.join(cfg.save_dir, "checkpoint_last.pt")
-    checked = {"--save-dir": own, "--restore-file": cfg.restore_file}
-    if cfg.restore_file == "checkpoint_last.pt":  # the default
-        checked["--restore-file"] = None
-        if not os.path.isfile(own):
-            checked |= {"--continue-once": cfg.continue_once, "--finetune-from-model": cfg.finetune_from_model}
-    for option, path in checked.items() if is_read else ():
+    if not trainer.is_data_parallel_master or trainer.checkpoint_suffix:
+        return
+    last = os.path.join(cfg.save_dir, "checkpoint_last.pt")
+    options = {"--save-dir": last}
+    if cfg.restore_file != "checkpoint_last.pt":
+        options["--restore-file"] = cfg.restore_file
+    elif not os.path.isfile(last):
+        options |= {"--continue-once": cfg.continue_once, "--finetune-from-model": cfg.finetune_from_model}
+    for option, path in options.items():
+        if path is None or os.path.isfile(path):
+            continue
         is_own = path and os.path.realpath(os.path.dirname(path)) == os.path.realpath(cfg.save_dir)
-        if path is not None and not os.path.isfile(path) and (os.path.lexists(path) or not is_own):
+        if os.path.lexists(path) or not is_own:
             raise UserError(
-                f"{option} {path or repr(path)} is no file; give a checkpoint, or leave it out: a training goes on "
-                f"from {own} by itself, which has to be a file"
+                f"{option} {path or repr(path)} is no file; give a checkpoint, or leave it out: a training resumes "
+                f"from {last} by itself, which has to be a file"
             )
-    return original(cfg, trainer, **given)
 
 
 @patch("fairseq.checkpoint_utils", function="_upgrade_state_dict")
@@ -129,7 +130,7 @@ def weights_alone(original: Any, state: dict[str, Any]) -> dict[str, Any]:
 
 @patch("fairseq.checkpoint_utils")
 def built_models(module: Any) -> None:
-    """A checkpoint is used with dictionaries, languages or options that it was not trained with, and all is wrong.
+    """A checkpoint is used with dictionaries, languages or options that it was not trained with, without a word.
 
     Here what it records is compared with the data and ``--model-overrides``; its model may not be far larger than its
     values, and its parameters must be numbers. Files of its task are looked for beside it. Training reads checkpoints
@@ -137,11 +138,11 @@ def built_models(module: Any) -> None:
     """
 
     @replaces(module, "load_checkpoint_to_cpu")
-    def load_checkpoint_to_cpu(original: Any, path: str, arg_overrides: Any = None, *args: Any, **given: Any) -> Any:
-        state = original(path, arg_overrides, *args, **given)
+    def load_checkpoint_to_cpu(original: Any, path: str, arg_overrides: Any = None, *args: Any, **kwargs: Any) -> Any:
+        state = original(path, arg_overrides, *args, **kwargs)
         if arg_overrides:
-            found = provenance.of_model(state["cfg"].model)
-            provenance.require_same(path, provenance.recorded_in(state), found, "--model-overrides")
+            options = provenance.of_model(state["cfg"].model)
+            provenance.require_same(path, provenance.recorded_in(state), options, "--model-overrides")
         return state
 
     @replaces(module, "load_model_ensemble_and_task")
@@ -151,28 +152,39 @@ def built_models(module: Any) -> None:
     ) -> Any:  # fmt: skip
         if num_shards > 1:  # whose parts are no model; only the command line can ask for that
             return original(filenames, arg_overrides, task, strict, suffix, num_shards, state)
-        from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
-
         models, cfg = [], None
         for filename in filenames:
             path = module.get_maybe_sharded_checkpoint_filename(filename, suffix, 0, 1)
-            held = state or module.load_checkpoint_to_cpu(path, arg_overrides)
-            arch = getattr(held["cfg"].model, "_name", None) or getattr(held["cfg"].model, "arch", None)
-            if arch not in ARCH_MODEL_REGISTRY and arch not in MODEL_REGISTRY:
-                raise UserError(f"{path} was trained with --arch {arch}; give the plugin that has it with --user-dir")
-            recorded = {**provenance.languages_in(held["cfg"].task), **provenance.recorded_in(held)}
-            if task is None:
-                _find_files_of_task(held["cfg"].task, path, arg_overrides or {})
-            else:  # before tensors of other sizes are a longer sentence
-                provenance.require_same(path, recorded, provenance.of_task(task), provenance.data_of(task))
-            checkpoints.forget_initial_values(held["cfg"].model)
-            with checkpoints.built_within(held["model"], path):
-                built, cfg, task = original([filename], arg_overrides, task, strict, suffix, 1, held)
+            checkpoint = state or module.load_checkpoint_to_cpu(path, arg_overrides)
+            recorded = _usable(checkpoint, path, task, arg_overrides or {})
+            with checkpoints.built_within(checkpoint["model"], path):
+                built, cfg, task = original([filename], arg_overrides, task, strict, suffix, 1, checkpoint)
             provenance.require_same(path, recorded, provenance.of_task(task), provenance.data_of(task))
-            checkpoints.require_same_kinds_of_numbers(built[0], held["model"], path)
+            checkpoints.require_same_kinds_of_numbers(built[0], checkpoint["model"], path)
             checkpoints.require_finite(built[0].named_parameters(), path)
             models += built
         return models, cfg, task
+
+
+def _usable(checkpoint: Any, path: str, task: Any, overrides: Mapping[str, Any]) -> provenance.Record:
+    """Return what a checkpoint records, and set its options so that its model can be built.
+
+    Raises:
+        UserError: its architecture is unknown, or it was trained with other data than the task's, if there is one.
+    """
+    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+
+    model, options_of_task = checkpoint["cfg"].model, checkpoint["cfg"].task
+    arch = getattr(model, "_name", None) or getattr(model, "arch", None)
+    if arch not in ARCH_MODEL_REGISTRY and arch not in MODEL_REGISTRY:
+        raise UserError(f"{path} was trained with --arch {arch}; give the plugin that has it with --user-dir")
+    recorded = {**provenance.languages_in(options_of_task), **provenance.recorded_in(checkpoint)}
+    if task is None:
+        _find_files_of_task(options_of_task, path, overrides)
+    else:  # before tensors of other sizes are a longer sentence
+        provenance.require_same(path, recorded, provenance.of_task(task), provenance.data_of(task))
+    checkpoints.forget_initial_values(model)
+    return recorded
 
 
 def _find_files_of_task(options: Any, path: str, overrides: Mapping[str, Any]) -> None:
@@ -187,51 +199,48 @@ def _find_files_of_task(options: Any, path: str, overrides: Mapping[str, Any]) -
 
 
 @patch("fairseq.models.fairseq_model", function="BaseFairseqModel.load_state_dict")
-def one_value_for_one_parameter(original: Any, self: Any, state_dict: Any, strict: bool = True, **given: Any) -> Any:
-    """Of several tables in a checkpoint, which an option makes one, the last one counts, without a word."""
-    loaded = original(self, state_dict, strict, **given)
+def one_value_for_one_parameter(original: Any, self: Any, state_dict: Any, strict: bool = True, **kwargs: Any) -> Any:
+    """Where an option makes several tables one, and a checkpoint has different ones, the last one is taken silently."""
+    loaded = original(self, state_dict, strict, **kwargs)
     if strict:
         checkpoints.require_one_value(self, state_dict)
     return loaded
 
 
 @patch("fairseq.hub_utils", function="from_pretrained")
-def nothing_fetched(original: Any, model_name_or_path: str, *args: Any, **given: Any) -> Any:
-    """``from_pretrained`` sets up the subwords that a checkpoint names, whose files fairseq may fetch from a network.
-
-    Those are refused unless the caller asked for them.
-    """
-    loaded = original(model_name_or_path, *args, **given)
-    settings = provenance.settings_in("bpe", loaded["args"])
-    name = settings.get("bpe")
-    fetches = name in ("gpt2", "bert", "hf_byte_bpe", "byte_bpe")
-    if "bpe" not in given if fetches else any("://" in str(value) for value in settings.values()):
-        allowed = f"bpe={name!r} allows it" if fetches else "give their paths, such as bpe_codes"
-        raise UserError(f"{model_name_or_path} was trained with --bpe {name}, whose files are fetched; {allowed}")
-    return loaded
-
-
-@patch("fairseq.hub_utils", function="from_pretrained")
 def files_beside_pretrained(
-    original: Any, model_name_or_path: str, checkpoint_file: str = "model.pt", *args: Any, **given: Any
+    original: Any, model_name_or_path: str, checkpoint_file: str = "model.pt", *args: Any, **options: Any
 ) -> Any:
-    """``from_pretrained`` takes subwords of the current folder whose name a checkpoint records, and other tokenizers.
+    """``from_pretrained`` takes subwords of the current folder whose name a checkpoint records, or from a network.
 
-    Here a recorded file is looked for beside the checkpoint first, and all is compared with the checkpoint's record.
+    Here a recorded file is looked for beside the checkpoint first, all is compared with the checkpoint's record, and
+    subwords that fairseq would fetch are refused unless the caller asks for them.
     """
-    loaded = original(model_name_or_path, checkpoint_file, *args, **given)
+    loaded = original(model_name_or_path, checkpoint_file, *args, **options)
     cfg = loaded["args"]
-    files = [os.path.join(model_name_or_path, name) for name in checkpoint_file.split(os.pathsep)]
-    for path in filter(os.path.isfile, files):
+    _require_nothing_fetched(model_name_or_path, provenance.settings_in("bpe", cfg), options)
+    paths = [os.path.join(model_name_or_path, name) for name in checkpoint_file.split(os.pathsep)]
+    for path in filter(os.path.isfile, paths):
         record = provenance.recorded_in(checkpoints.load_checkpoint(path, mapped=True))
         for option, value in provenance.settings_in("bpe", cfg).items():
-            if isinstance(value, str) and option not in ("bpe", "bpe_separator", *given):
+            if isinstance(value, str) and option not in ("bpe", "bpe_separator", *options):
                 file = recorded_file(value, path, [model_name_or_path], record.get(option))
                 if file is not None:
                     setattr(cfg.bpe, option, file)
         text = provenance.of_text(provenance.settings_in("tokenizer", cfg), provenance.settings_in("bpe", cfg))
         provenance.require_same(path, record, text, "these arguments")
     return loaded
+
+
+def _require_nothing_fetched(model: str, subwords: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Raise UserError where subwords of a checkpoint are fetched from a network, and no option of the call asks so."""
+    name = subwords.get("bpe")
+    if name in ("gpt2", "bert", "hf_byte_bpe", "byte_bpe"):
+        is_refused, remedy = "bpe" not in options, f"bpe={name!r} allows it"
+    else:
+        is_refused, remedy = any("://" in str(value) for value in subwords.values()), "give their paths, as bpe_codes"
+    if is_refused:
+        raise UserError(f"{model} was trained with --bpe {name}, whose files are fetched; {remedy}")
 
 
 @patch("fairseq.optim.fp16_optimizer")
@@ -265,92 +274,25 @@ def _restore(optimizer: Any, saved: list[Any]) -> None:
     if not saved or sum(map(torch.numel, saved)) != sum(map(torch.numel, weights)):
         return
     with torch.no_grad():
-        # Both are in the order of the weights, whether one by one or as one vector.
-        value, weight, master = (torch.cat([one.cpu().flatten() for one in some]) for some in (saved, weights, masters))
-        values = torch.where(value.to(weight.dtype) == weight, value, master)
-        for updated, part in zip(masters, values.split([one.numel() for one in masters]), strict=True):
-            updated.copy_(part.view_as(updated))
+        # All are in the order of the weights, whether one by one or as one vector.
+        saved_values, rounded, values = (_vector_of(tensors) for tensors in (saved, weights, masters))
+        restored = torch.where(saved_values.to(rounded.dtype) == rounded, saved_values, values)
+        parts = restored.split([master.numel() for master in masters])
+        for master, part in zip(masters, parts, strict=True):
+            master.copy_(part.view_as(master))
 
 
-@patch("fairseq.trainer")
-def recorded_provenance(module: Any) -> None:
-    """A checkpoint is resumed with a dictionary in another order, or the languages the other way round, without a word.
-
-    No tensor shows that, nor another number of attention heads. Here every training leaves a record of what its
-    checkpoints belong to (:mod:`fairseq_compat.provenance`), which is compared when a training goes on, and of the
-    versions that wrote them.
-    """
-
-    @replaces(module.Trainer, "load_checkpoint")
-    def load_checkpoint(
-        original: Any, self: Any, filename: str, reset_optimizer: bool = False, reset_lr_scheduler: bool = False,
-        *args: Any, **given: Any,
-    ) -> Any:  # fmt: skip
-        self.belongs_to = provenance.of_training(self.task, self.cfg)
-        if self.is_data_parallel_master and os.path.isfile(filename):
-            state = checkpoints.load_checkpoint(filename, mapped=True)
-            is_new = reset_optimizer or self.cfg.checkpoint.reset_dataloader
-            if not is_new:
-                provenance.require_same_architecture(filename, checkpoints.options_in(state), self.cfg.model)
-            _require_same_kinds(state, filename, self.get_model())
-            recorded = provenance.recorded_in(state)
-            self.belongs_to = provenance.require_resumable(filename, recorded, self.task, self.cfg, is_new=is_new)
-            if not reset_optimizer:
-                require_same_training(state, filename, self, reset_lr_scheduler=reset_lr_scheduler)
-        try:
-            return original(self, filename, reset_optimizer, reset_lr_scheduler, *args, **given)
-        except Exception as error:
-            if not isinstance(error, UserError):
-                _require_same_sizes(filename, self.get_model())
-            raise
-
-    @replaces(module.Trainer, "state_dict")
-    def state_dict(original: Any, self: Any) -> dict[str, Any]:
-        state: dict[str, Any] = original(self)
-        record = getattr(self, "belongs_to", None) or provenance.of_training(self.task, self.cfg)
-        state["extra_state"] |= {provenance.ENTRY: dict(record), "versions": versions.recorded_versions()}
-        return state
+def _vector_of(tensors: list[Any]) -> torch.Tensor:
+    return torch.cat([tensor.cpu().flatten() for tensor in tensors])
 
 
-def _require_same_sizes(path: str, model: torch.nn.Module) -> None:
-    """Raise UserError where a checkpoint that could not be loaded has other parameters than a model."""
-    trained, asked = checkpoints.load_checkpoint(path, mapped=True)["model"], model.state_dict()
-    for name in {**asked, **trained}:
-        before, now = (tuple(values[name].shape) if name in values else None for values in (trained, asked))
-        if before != now:
-            found = f"no {name}" if before is None else f"{name} of {before}"
-            wanted = "none" if now is None else f"one of {now}"
-            raise UserError(
-                f"{path} has {found}, and this model has {wanted}: give the options of its training, and data made "
-                "with its dictionaries, fairseq-preprocess --srcdict and --tgtdict"
-            )
-
-
-def _require_same_kinds(state: Any, name: str, model: torch.nn.Module) -> None:
-    """Raise UserError where moving averages are not those of the model, which fairseq takes without a word."""
-    extra = state.get("extra_state") or {}
-    for part in ("ema", "ema_fp32_params"):
-        if (average := extra.get(part)) is None:
-            continue
-        same = average.keys() == state["model"].keys() and all(
-            one.shape == value.shape and one.dtype in (value.dtype, *([torch.float32] if part != "ema" else ()))
-            for one, value in ((one, state["model"][key]) for key, one in average.items())
-        )
-        # What overlaps in memory is written to more than once.
-        if not same or any(one.stride() != torch.empty_like(one).stride() for one in average.values()):
-            raise UserError(f"{name} is damaged: its moving averages ({part}) are not those of its model")
-        checkpoints.require_finite(average.items(), name)
-        checkpoints.require_one_value(model, average)
-
-
-@patch("fairseq_cli.interactive", function="main")
-def compared_text(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
-    """``fairseq-interactive`` takes a tokenizer or subwords that a model was not trained with, without a word."""
+@patch("fairseq_cli.interactive", before="main")
+def compared_text(cfg: Any) -> None:
+    """``fairseq-interactive`` accepts a tokenizer or subwords that a model was not trained with, without a word."""
     from fairseq.utils import split_paths
 
     cfg = as_configuration(cfg)
-    found = provenance.of_text(provenance.settings_in("tokenizer", cfg), provenance.settings_in("bpe", cfg))
+    text = provenance.of_text(provenance.settings_in("tokenizer", cfg), provenance.settings_in("bpe", cfg))
     for path in filter(os.path.isfile, split_paths(cfg.common_eval.path or "")):
         recorded = provenance.recorded_in(checkpoints.load_checkpoint(path, mapped=True))
-        provenance.require_same(path, recorded, found, "this command")
-    return original(cfg, *args, **kwargs)
+        provenance.require_same(path, recorded, text, "this command")

@@ -11,12 +11,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import torch
 
 from fairseq_compat.errors import UserError
 from fairseq_compat.files import require_file
+from fairseq_compat.patches.dictionaries import OVERWRITE
 from fairseq_compat.patching import Overlay, patch, replaces
 from fairseq_compat.text import TextFile
+
+#: Where fairseq loads data of many languages.
+MANAGER = "fairseq.data.multilingual.multilingual_data_manager"
 
 
 @patch("fairseq.data.indexed_dataset")
@@ -27,7 +32,6 @@ def damaged_data(module: Any) -> None:
     dictionary; fairseq reads most files once before it uses them, so this takes little. A process may open as many
     files as the system's hard limit allows.
     """
-    import numpy
 
     @replaces(module, "get_indexed_dataset_to_local")  # is asked before any file is opened
     def get_indexed_dataset_to_local(original: Any, path: str) -> Any:
@@ -40,45 +44,62 @@ def damaged_data(module: Any) -> None:
         original: Any, path: str, impl: Any, fix_lua_indexing: bool = False, dictionary: Any = None
     ) -> Any:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if resource.RLIM_INFINITY not in (soft, hard):  # to no more than some programs take for sensible
+        if resource.RLIM_INFINITY not in (soft, hard):  # no more than programs expect
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2**16)), hard))
         if impl is None or _is_alignment(path):  # the former as load_indexed_dataset does
             impl = module.infer_dataset_impl(path)
         if os.path.isfile(f"{path}.bin") and os.path.getsize(f"{path}.bin") == 0:  # which cannot be mapped
             raise UserError(f"{path}.bin has no sentences; make the data of a text that has lines, or leave it out")
-        dataset, follow, lowest = original(path, impl, fix_lua_indexing, dictionary), True, 0
+        dataset = original(path, impl, fix_lua_indexing, dictionary)
         if isinstance(dataset, module.MMapIndexedDataset):
-            kind, whole = dataset._index.dtype, os.path.getsize(f"{path}.bin")
-            places = numpy.append(dataset._index._pointers, whole)
+            places = numpy.append(dataset._index._pointers, os.path.getsize(f"{path}.bin"))
+            _require_whole(path, dataset._index.dtype, dataset.sizes, places, dictionary)
         elif isinstance(dataset, module.IndexedDataset):  # lazy or cached; their tokens may be counted from 1
-            kind, whole, lowest = dataset.dtype, os.path.getsize(f"{path}.bin"), int(fix_lua_indexing)
+            if not numpy.array_equal(dataset.dim_offsets, numpy.arange(len(dataset) + 1)):
+                raise _damaged(path)
             places = dataset.data_offsets * dataset.element_size
-            follow = numpy.array_equal(dataset.dim_offsets, numpy.arange(len(dataset) + 1))
-        else:
-            return dataset
-        sizes = dataset.sizes
-        expected = numpy.append(0, numpy.cumsum(sizes, dtype=numpy.int64) * numpy.dtype(kind).itemsize)
-        if not (follow and numpy.array_equal(places, expected) and places[-1] == whole) or (sizes < 0).any():
-            raise UserError(f"{path}.idx is damaged: its sentences are not those of {path}.bin; make the data anew")
-        tokens: Any = numpy.memmap(f"{path}.bin", kind, "r") if whole else None
-        if dictionary is not None and whole and not lowest <= tokens.min() <= tokens.max() < len(dictionary) + lowest:
-            raise UserError(
-                f"{path}.bin has the token number {tokens.max() - lowest}, and its dictionary {len(dictionary)} "
-                "entries: it is damaged, or was made with another dictionary"
-            )
+            _require_whole(path, dataset.dtype, dataset.sizes, places, dictionary, lowest=int(fix_lua_indexing))
         return dataset
+
+
+def _require_whole(path: str, dtype: Any, sizes: Any, places: Any, dictionary: Any, lowest: int = 0) -> None:
+    """Raise UserError unless sentences fill a data file, and their tokens are in a dictionary, if it is given.
+
+    Args:
+        path: of the files, without their endings.
+        dtype: the type of tokens.
+        sizes: of sentences in tokens.
+        places: where sentences begin, and where the last one ends, in bytes.
+        dictionary: of the tokens.
+        lowest: the number of the first token.
+    """
+    size = os.path.getsize(f"{path}.bin")
+    ends = numpy.cumsum(sizes, dtype=numpy.int64) * numpy.dtype(dtype).itemsize
+    is_whole = numpy.array_equal(places, numpy.append(0, ends)) and places[-1] == size
+    if not is_whole or (sizes < 0).any():
+        raise _damaged(path)
+    if dictionary is None or size == 0:
+        return
+    tokens: Any = numpy.memmap(f"{path}.bin", dtype, "r")
+    if not lowest <= tokens.min() <= tokens.max() < len(dictionary) + lowest:
+        raise UserError(
+            f"{path}.bin has the token number {tokens.max() - lowest}, and its dictionary {len(dictionary)} "
+            "entries: it is damaged, or was made with another dictionary"
+        )
+
+
+def _damaged(path: str) -> UserError:
+    return UserError(f"{path}.idx is damaged: its sentences are not those of {path}.bin; make the data anew")
 
 
 @patch("fairseq.data.indexed_dataset")
 def sentences_of_files(module: Any) -> None:
     """Data that was made with ``--dataset-impl cached`` or ``lazy`` ends a training in a ``KeyError``.
 
-    The trainer takes a batch before the cache is filled. And processes that load ``lazy`` data read from each other's
-    place in the file, so that they may get other sentences. Here each sentence is read from its own place. Alignments
-    are not words, and binarized beside texts of the kind ``raw``, too, where nobody looks for them.
+    The trainer takes a batch before the cache is filled. Processes that load ``lazy`` data move each other's place in
+    the file, so that they may get other sentences. Here each sentence is read from its own place. Alignments are no
+    words: they are binarized even beside ``raw`` texts, where fairseq does not look for them.
     """
-    import numpy
-    import torch
 
     @replaces(module, "dataset_exists")
     def dataset_exists(original: Any, path: str, impl: Any) -> bool:
@@ -91,8 +112,8 @@ def sentences_of_files(module: Any) -> None:
         if not self.data_file:
             self.read_data(self.path)
         start, end = (int(offset) * self.element_size for offset in self.data_offsets[i : i + 2])
-        read = os.pread(self.data_file.fileno(), end - start, start)
-        tokens = torch.from_numpy(numpy.frombuffer(read, self.dtype).astype(numpy.int64))
+        content = os.pread(self.data_file.fileno(), end - start, start)
+        tokens = torch.from_numpy(numpy.frombuffer(content, self.dtype).astype(numpy.int64))
         return tokens - 1 if self.fix_lua_indexing else tokens
 
     @replaces(module.IndexedCachedDataset, "__getitem__")
@@ -107,9 +128,9 @@ def _is_alignment(path: str) -> bool:
 
 @patch("fairseq.data.indexed_dataset", function="MMapIndexedDatasetBuilder.finalize")
 def places_beyond_2_gib(original: Any, self: Any, index_file: str) -> None:
-    """Of more than 2 GiB of data that several ``--workers`` made, the index is wrong, and no training can read them.
+    """If several ``--workers`` make more than 2 GiB of data, the index is wrong, and no training can read them.
 
-    Sizes that were read from a worker's index have 32 bits, and with NumPy 2 so have their sums.
+    Sizes from a worker's index have 32 bits, and with NumPy 2 so have their sums.
     """
     self._sizes = [int(size) for size in self._sizes]
     original(self, index_file)
@@ -121,27 +142,31 @@ def fasta_without_shell(original: Any, self: Any, path: str) -> Any:
     raise UserError("--dataset-impl fasta runs a shell with names of files; give another one, such as mmap")
 
 
-@patch("fairseq.data.data_utils", "fairseq.data.language_pair_dataset", "fairseq.data.token_block_dataset")
+@patch(
+    "fairseq.data.data_utils",
+    "fairseq.data.language_pair_dataset",
+    "fairseq.data.token_block_dataset",
+    "fairseq.modules.dynamic_crf_layer",
+)
 def numpy_aliases(module: Any) -> None:
-    """``--num-batch-buckets`` and others use what NumPy has removed, and stop with an exception.
+    """``--num-batch-buckets``, ``nacrf_transformer`` and others use what NumPy has removed, and stop.
 
-    These are ``np.int``, gone with 1.24, ``np.compat``, gone with 2.0, and the argument ``interpolation`` of
-    ``np.percentile``, gone with 2.4.
+    These are ``np.int`` and ``np.float``, gone with 1.24, ``np.compat``, gone with 2.0, and the argument
+    ``interpolation`` of ``np.percentile``, gone with 2.4.
     """
-    numpy = module.np
 
-    def percentile(values: Any, percents: Any, interpolation: str, **options: Any) -> Any:
+    def percentile(values: Any, percents: Any, interpolation: Any, **options: Any) -> Any:
         return numpy.percentile(values, percents, method=interpolation, **options)
 
-    module.np = Overlay(numpy, int=int, compat=SimpleNamespace(long=int), percentile=percentile)
+    module.np = Overlay(numpy, int=int, float=float, compat=SimpleNamespace(long=int), percentile=percentile)
 
 
 @patch("fairseq.tasks.translation", function="load_langpair_dataset")
 def parts_of_data(original: Any, *args: Any, upsample_primary: int = -1, **options: Any) -> Any:
     """Data of several parts, train and train1, or valid and valid1, end in ``negative dimensions are not allowed``.
 
-    fairseq takes the first part -1 times unless ``--upsample-primary`` is given, whose default shall be 1; with 0 it is
-    left out.
+    fairseq takes the first part -1 times unless ``--upsample-primary`` is given, and leaves it out with 0. The default
+    is 1 here.
     """
     if upsample_primary < 1 and upsample_primary != -1:
         raise UserError(f"--upsample-primary {upsample_primary} is out of range: 1 or more times")
@@ -163,8 +188,8 @@ def unused_validation_sets(original: Any, train_cfg: Any) -> None:
     is_allowed = options.ignore_unused_valid_subsets or options.combine_valid_subsets or options.disable_validation
     if data is None or is_allowed:
         return
-    there = {path.partition(".")[0] for path in _find_extra_valid_paths(data)}
-    unused = sorted(there - set(options.valid_subset.split(",")))
+    subsets = {path.partition(".")[0] for path in _find_extra_valid_paths(data)}
+    unused = sorted(subsets - set(options.valid_subset.split(",")))
     if unused:
         raise UserError(
             f"--valid-subset {options.valid_subset} does not have {', '.join(unused)} of the data; add it, or give "
@@ -173,30 +198,25 @@ def unused_validation_sets(original: Any, train_cfg: Any) -> None:
 
 
 @patch("fairseq.tasks", function="setup_task")
-def languages_of_the_data(original: Any, cfg: Any, **given: Any) -> Any:
+def languages_of_the_data(original: Any, cfg: Any, **kwargs: Any) -> Any:
     """``-s xx`` or ``-t xx`` alone is ignored: fairseq takes the first pair of languages that the data folder lists.
 
     A model is then trained, or asked, for another direction than the command says. Here the other language is that of
-    the one pair that fits, and a language without data is refused. Whichever languages the task takes are recorded
-    with the options, so that its model is not asked for others. Of several folders the first has the dictionaries that
-    fairseq reads; those of the others must be the same. Of ``--lang-pairs`` each must have one hyphen, where tasks of
-    many languages divide it.
+    the one pair that fits, and a language without data is refused. The task's languages are recorded with the options,
+    so that its model is not asked for others. Of several folders fairseq reads the dictionaries of the first; those of
+    the others must be the same. ``--lang-pairs`` must have one hyphen each, where tasks of many languages split them.
     """
     from fairseq.utils import split_paths
 
     _require_two_languages(getattr(cfg, "lang_pairs", None))
-    source, target = (getattr(cfg, side, None) for side in ("source_lang", "target_lang"))
-    if (source is None) != (target is None):
-        folder = split_paths(cfg.data)[0]
-        if os.path.isdir(folder) and (pairs := pairs_in(folder)):
-            cfg.source_lang, cfg.target_lang = _fitting(pairs, source, target, folder)
     data = getattr(cfg, "data", None)
     first, *others = split_paths(data) if isinstance(data, str) else [""]
-    for file in (file for folder in others for file in glob(os.path.join(escape(folder), "dict.*.txt"))):
-        same = os.path.join(first, os.path.basename(file))
-        if os.path.isfile(same) and _symbols(file) != _symbols(same):
-            raise UserError(f"{file} is another dictionary than {same}; make the data with one, --srcdict")
-    task = original(cfg, **given)
+    source, target = (getattr(cfg, side, None) for side in ("source_lang", "target_lang"))
+    if (source is None) != (target is None) and os.path.isdir(first) and (pairs := pairs_in(first)):
+        cfg.source_lang, cfg.target_lang = _fitting(pairs, source, target, first)
+    for folder in others:
+        _require_same_dictionaries(folder, first)
+    task = original(cfg, **kwargs)
     for side in ("source_lang", "target_lang"):
         language = getattr(getattr(task, "cfg", None), side, None)
         if isinstance(language, str) and getattr(cfg, side, language) is None:
@@ -215,12 +235,20 @@ def _require_two_languages(pairs: Any) -> None:
             )
 
 
+def _require_same_dictionaries(folder: str, first: str) -> None:
+    """Raise UserError where a folder of data has another dictionary than the first one."""
+    for path in glob(os.path.join(escape(folder), "dict.*.txt")):
+        path_in_first = os.path.join(first, os.path.basename(path))
+        if os.path.isfile(path_in_first) and _symbols(path) != _symbols(path_in_first):
+            raise UserError(f"{path} is another dictionary than {path_in_first}; make the data with one, --srcdict")
+
+
 def _symbols(dictionary: str) -> list[str]:
     """Return the symbols of a dictionary's file, without their counts."""
     symbols = []
     with TextFile(dictionary) as file:
         for line in file:
-            entry = line.rstrip().removesuffix(" #fairseq:overwrite")
+            entry = line.rstrip().removesuffix(OVERWRITE)
             symbols.append(entry.rpartition(" ")[0])
     return symbols
 
@@ -267,13 +295,13 @@ def _pairs_of(pair: str, language: str, names: list[str]) -> list[tuple[str, str
 
 
 def _fitting(pairs: list[tuple[str, str]], source: str | None, target: str | None, folder: str) -> tuple[str, str]:
-    """Return the one direction that has the language given; data of a pair serves both."""
+    """Return the one direction with the source or target that is not None; data of a pair serves both directions."""
     directions = {*pairs, *((second, first) for first, second in pairs)}
     fitting = sorted(pair for pair in directions if source in (None, pair[0]) and target in (None, pair[1]))
     if len(fitting) != 1:
-        given = f"--source-lang {source!r}" if target is None else f"--target-lang {target!r}"
+        option = f"--source-lang {source!r}" if target is None else f"--target-lang {target!r}"
         known = ", ".join("-".join(pair) for pair in sorted(fitting or pairs))
-        raise UserError(f"{given} fits {len(fitting)} directions of {folder}; it has {known}: give both languages")
+        raise UserError(f"{option} fits {len(fitting)} directions of {folder}; it has {known}: give both languages")
     return fitting[0]
 
 
@@ -289,9 +317,7 @@ def alignments_of_training(original: Any, data_path: str, split: str, *args: Any
     return dataset
 
 
-@patch(
-    "fairseq.data.multilingual.multilingual_data_manager", function="MultilingualDatasetManager.load_all_dictionaries"
-)
+@patch(MANAGER, function="MultilingualDatasetManager.load_all_dictionaries")
 def equal_dictionaries(original: Any, cls: Any, args: Any, languages: Any, load: Any, training: bool) -> Any:
     """With 100 languages, fairseq reads 200 equal dictionaries and keeps 101: 10 s and a gigabyte for 64,000 symbols.
 
@@ -301,15 +327,14 @@ def equal_dictionaries(original: Any, cls: Any, args: Any, languages: Any, load:
 
     def load_once(path: str) -> Any:
         content = Path(path).read_bytes()
-        return loaded[content] if content in loaded else loaded.setdefault(content, load(path))
+        if content not in loaded:
+            loaded[content] = load(path)
+        return loaded[content]
 
     return original(cls, args, languages, load_once, training)
 
 
-@patch(
-    "fairseq.data.multilingual.multilingual_data_manager",
-    function="MultilingualDatasetManager.get_data_paths_and_lang_pairs",
-)
+@patch(MANAGER, function="MultilingualDatasetManager.get_data_paths_and_lang_pairs")
 def directions_without_validation(original: Any, self: Any, split: str) -> tuple[dict[str, str], dict[str, Any]]:
     """A language pair without validation set ends ``translation_multi_simple_epoch`` with a ``KeyError``.
 
@@ -319,9 +344,13 @@ def directions_without_validation(original: Any, self: Any, split: str) -> tuple
 
     paths, pairs = original(self, split)
     if split != getattr(self.args, "train_subset", None):
-        there = self._get_shard_num_dict(split, split_paths(paths["main"]))
-        named = [pair for pair in pairs["main"] if pair in there or "-".join(reversed(pair.split("-"))) in there]
-        pairs = {**pairs, "main": named or pairs["main"]}
+        shards = self._get_shard_num_dict(split, split_paths(paths["main"]))
+        with_data = []
+        for pair in pairs["main"]:
+            source, _, target = pair.partition("-")
+            if pair in shards or f"{target}-{source}" in shards:
+                with_data.append(pair)
+        pairs = {**pairs, "main": with_data or pairs["main"]}
     return paths, pairs
 
 
@@ -330,91 +359,66 @@ def options_of_lines(original: Any, self: Any, src_tokens: Any, src_lengths: Any
     """``fairseq-interactive`` ignores ``--truncate-source`` and ``--left-pad-source``, as does ``from_pretrained``."""
     if getattr(self.cfg, "truncate_source", False):
         longest = self.cfg.max_source_positions
-        src_tokens = [
-            tokens if len(tokens) <= longest else torch.cat([tokens[: longest - 1], tokens[-1:]])
-            for tokens in src_tokens
-        ]
+        src_tokens = list(src_tokens)
+        for number, tokens in enumerate(src_tokens):
+            if len(tokens) > longest:
+                src_tokens[number] = torch.cat([tokens[: longest - 1], tokens[-1:]])
         src_lengths = [len(tokens) for tokens in src_tokens]
     dataset = original(self, src_tokens, src_lengths, constraints)
     dataset.left_pad_source = getattr(self.cfg, "left_pad_source", dataset.left_pad_source)
     return dataset
 
 
-@patch("fairseq.data.multilingual.multilingual_data_manager", function="MultilingualDatasetManager.prepare")
-def languages_of_pairs(original: Any, cls: Any, load_dictionary: Any, args: Any, **kwargs: Any) -> Any:
-    """A pair whose languages ``--langs`` does not have, ``--langs`` with ``--lang-dict``, or no pair is a traceback."""
-    try:
-        return original(cls, load_dictionary, args, **kwargs)
-    except ValueError as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"the languages of --lang-pairs and --langs or --lang-dict: {error}") from error
-
-
-@patch(
-    "fairseq.data.multilingual.multilingual_data_manager",
-    function="MultilingualDatasetManager.get_split_data_param_list",
-)
-def data_of_pairs(original: Any, self: Any, split: str, *args: Any, **kwargs: Any) -> Any:
+@patch(MANAGER, before="MultilingualDatasetManager.get_split_data_param_list")
+def data_of_pairs(self: Any, split: str) -> None:
     """A pair of ``--lang-pairs`` that the data folder does not have ends in a ``KeyError``."""
-    there = self.get_split_num_data_shards(split)
+    shards = self.get_split_num_data_shards(split)
     paths, pairs = self.get_data_paths_and_lang_pairs(split)
-    for part, named in pairs.items():
-        for pair in named if part in paths else ():
+    for part, path in paths.items():
+        for pair in pairs.get(part, ()):
             source, _, target = pair.partition("-")
-            if not there.get(self.get_dataset_key(part, source, target or source)):
+            if not shards.get(self.get_dataset_key(part, source, target or source)):
                 raise UserError(
-                    f"--lang-pairs {pair} is not in {paths[part]}, which has no {split}.{pair}.{source}.idx; leave the "
-                    "pair out, or make its data"
+                    f"--lang-pairs {pair} is not in {path}, which has no {split}.{pair}.{source}.idx; leave the pair "
+                    "out, or make its data"
                 )
-    return original(self, split, *args, **kwargs)
 
 
-@patch("fairseq.data.multilingual.multilingual_data_manager", function="MultilingualDatasetManager.get_sampling_ratios")
-def weights_of_pairs(
-    original: Any, self: Any, data_param_list: Any, datasets: Any, epoch: int, shard_epoch: Any = None
-) -> Any:
+@patch(MANAGER, before="MultilingualDatasetManager.get_sampling_ratios")
+def weights_of_pairs(self: Any, datasets: Any) -> None:
     """``--sampling-weights`` without one of the pairs ends in a ``KeyError``, and with one too many is not noticed.
 
-    So does a file of them, and a ``--sampling-temperature`` of 0 divides by zero.
+    The same is true of a file of them, and a ``--sampling-temperature`` of 0 divides by zero.
     """
-    option, weights = "--sampling-weights", self.args.sampling_weights
-    if self.args.sampling_weights_from_file:
-        option = f"--sampling-weights-from-file {self.args.sampling_weights_from_file}"
-        weights = _weights_in(self.args.sampling_weights_from_file)
+    option, weights, path = "--sampling-weights", self.args.sampling_weights, self.args.sampling_weights_from_file
+    if path:
+        option = f"--sampling-weights-from-file {path}"
+        require_file(path)
+        try:
+            weights = json.loads(Path(path).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise UserError(f"{option} is no JSON ({error})") from None
     if weights:
         _require_weights(option, weights, [key for key, _ in datasets])
     if self.args.sampling_method == "temperature" and not self.args.sampling_temperature > 0:
         raise UserError(f"--sampling-temperature {self.args.sampling_temperature} is out of range: give more than 0")
-    return original(self, data_param_list, datasets, epoch, shard_epoch)
-
-
-def _weights_in(path: str) -> Any:
-    """Return what is in a file of JSON."""
-    require_file(path)
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"--sampling-weights-from-file {path} is no JSON ({error})") from None
 
 
 def _require_weights(option: str, weights: Any, keys: list[str]) -> None:
     """Raise UserError unless ``weights`` has a number for every key and for nothing else."""
-    example = f"write it as {{'{keys[0]}': 0.5}} with all of {', '.join(keys)}"
     if not isinstance(weights, dict) or sorted(weights) != sorted(keys):
         names = ", ".join(map(str, weights)) if isinstance(weights, dict) else repr(weights)
-        raise UserError(f"{option} has {names}; {example}")
+        raise UserError(f"{option} has {names}; write it as {{'{keys[0]}': 0.5}} with all of {', '.join(keys)}")
     numbers = list(weights.values())
     if not all(isinstance(number, (int, float)) and 0 <= number < math.inf for number in numbers) or not any(numbers):
         raise UserError(f"{option} has the weights {numbers}, which must be numbers of 0 or more, and not all 0")
 
 
-@patch("fairseq.data.multilingual.sampling_method", function="SamplingMethod.sampling_method_selector")
-def methods_of_sampling(original: Any, self: Any) -> Any:
+@patch("fairseq.data.multilingual.sampling_method", before="SamplingMethod.sampling_method_selector")
+def methods_of_sampling(self: Any) -> None:
     """``--sampling-method RoundRobin`` samples as ``concat`` does."""
     if self.args.sampling_method == "RoundRobin":
         raise UserError("--sampling-method RoundRobin is not implemented in fairseq; give concat, which it did")
-    return original(self)
 
 
 @patch("fairseq.data.multilingual.sampled_multi_epoch_dataset", function="SampledMultiEpochDataset._next_virtual_epoch")

@@ -5,15 +5,12 @@ from __future__ import annotations
 import io
 import logging
 import os
-from functools import partial
 from typing import Any
-
-from omegaconf import MissingMandatoryValue
 
 from fairseq_compat.checkpoints import EMBEDDINGS
 from fairseq_compat.errors import UserError
 from fairseq_compat.files import require_file
-from fairseq_compat.patching import as_configuration, patch, replaces
+from fairseq_compat.patching import as_configuration, patch
 from fairseq_compat.text import TextFile, joined_pieces, one_line
 
 logger = logging.getLogger(__name__)
@@ -27,11 +24,10 @@ _UNKNOWN = "\uf8ff"
 
 @patch("fairseq.data.dictionary", function="Dictionary.add_from_file")
 def named_dictionaries(original: Any, self: Any, f: Any) -> None:
-    """What is wrong in a dictionary is said without the name of the file, and lines end at carriage returns.
+    """Errors in a dictionary do not name its file, and its lines end at carriage returns.
 
-    A dictionary that is a pipe is waited for without an end, and a device fills the memory. Here the file is read as
-    all texts are, but for a byte order mark, which begins the first symbol; an error names it, its line and what is
-    there.
+    A pipe is waited for without end, and a device fills the memory. Here the file is read like every text, but for a
+    byte order mark, which begins the first symbol; an error names the file and the line, and quotes it.
     """
     from fairseq.file_io import PathManager
 
@@ -61,9 +57,9 @@ def named_dictionaries(original: Any, self: Any, f: Any) -> None:
 
 @patch("fairseq.data.dictionary", function="Dictionary.save")
 def repeated_symbols(original: Any, self: Any, f: Any) -> None:
-    """A dictionary with ``#fairseq:overwrite`` is written without it, and nothing can read the data that belong to it.
+    """A dictionary with ``#fairseq:overwrite`` is written without the mark, so that no command can read it again.
 
-    Here the mark is at every symbol that the dictionary has had before, so that each gets its number again.
+    Here every symbol that the dictionary already has gets the mark, and so its number again.
     """
     names, values = self._get_meta()
     entries = list(zip(names, values, strict=True))
@@ -75,40 +71,12 @@ def repeated_symbols(original: Any, self: Any, f: Any) -> None:
     self._save(f, entries)
 
 
-@patch("fairseq.data.encoders")
-def missing_parts(module: Any) -> None:
-    """A tokenizer or subwords without their package, or without the option of their file, end in a traceback."""
-    for option in ("tokenizer", "bpe"):
-        replaces(module, f"build_{option}")(partial(_built, f"--{option}"))
-
-
-@patch("fairseq.scoring", function="build_scorer")
-def missing_scorers(original: Any, choice: Any, tgt_dict: Any) -> Any:
-    """``--scoring wer`` and others end in a traceback where their package is not installed."""
-    return _built("--scoring", original, choice, tgt_dict)
-
-
-def _built(option: str, original: Any, *args: Any, **kwargs: Any) -> Any:
-    """Return the tokenizer, the subwords or the scorer of an option.
-
-    Raises:
-        UserError: they need a package that is not installed, or another option.
-    """
-    try:
-        return original(*args, **kwargs)
-    except ImportError as error:
-        raise UserError(f"{option}: {error}") from error
-    except MissingMandatoryValue as error:
-        needed = str(error.full_key).rpartition(".")[2].replace("_", "-")
-        raise UserError(f"{option} is given without --{needed}, which it needs") from error
-
-
 @patch("fairseq.data.encoders.subword_nmt_bpe", function="SubwordNMTBPE.__init__")
 def subword_codes(original: Any, self: Any, cfg: Any) -> None:
-    """``--bpe subword_nmt`` reads its codes in the encoding of the locale, and so misreads them outside of UTF-8 ones.
+    """``--bpe subword_nmt`` reads its codes in the encoding of the locale, and misreads them if that is not UTF-8.
 
-    Words with letters beyond ASCII are then split otherwise than in training, without a word. Codes of fastBPE end the
-    program. Here the codes are read as UTF-8, as subword-nmt writes them, and what is none is named.
+    Words with letters beyond ASCII are then silently split in another way than in training. Codes of fastBPE end the
+    program. Here the codes are read as UTF-8, as subword-nmt writes them, and other files are refused.
     """
     from fairseq.file_utils import cached_path
     from subword_nmt.apply_bpe import BPE
@@ -145,31 +113,31 @@ def sentencepiece_models(original: Any, self: Any, cfg: Any) -> None:
 
 @patch("fairseq.data.encoders.sentencepiece_bpe", function="SentencepieceBPE.decode")
 def bytes_of_models(original: Any, self: Any, x: str) -> str:
-    """Of a SentencePiece model with byte fallback, translations have ``<0xC3><0x9F>`` where a letter belongs.
+    """With a SentencePiece model that has byte fallback, translations have ``<0xC3><0x9F>`` in place of a letter.
 
-    Here the model makes text of its pieces. What it does not know, such as a token of a language, stays as it is, and
-    so does the unknown piece.
+    Here the model decodes its pieces. What it does not know, such as a language token, stays as it is, like the unknown
+    piece.
     """
     unknown = self.sp.IdToPiece(self.sp.unk_id())
     pieces = [_UNKNOWN if piece == unknown else piece for piece in x.split()]
     text = self.sp.DecodePieces(pieces)
-    # Of pieces that it does not know, the model leaves the mark of a word's begin, too.
+    # In pieces that it does not know, the model leaves the mark of a word's beginning.
     text = text.replace("\u2581", " ").replace(_UNKNOWN, unknown)
     return one_line(text).strip()
 
 
 @patch("fairseq.data.data_utils", function="post_process")
 def bytes_without_model(original: Any, sentence: str, symbol: str) -> Any:
-    """Of a SentencePiece model with byte fallback, ``--post-process sentencepiece`` leaves bytes for letters."""
+    """With byte fallback, ``--post-process sentencepiece`` leaves bytes such as ``<0xC3>`` in place of letters."""
     return joined_pieces(sentence) if symbol == "sentencepiece" else original(sentence, symbol)
 
 
 @patch("fairseq.utils", function="parse_embedding")
 def embedding_files(original: Any, embed_path: str) -> dict[str, Any]:
-    """Without a header, a file of embeddings loses its first word; what is wrong in it is said without its name.
+    """Without a header, a file of embeddings loses its first word; errors do not name the file.
 
     Here a first line of two fields is the header. All words have as many numbers as the header or the first word says,
-    so that a word may have a space in it.
+    so a word may contain spaces.
     """
     import torch
 
@@ -195,8 +163,8 @@ def embedding_files(original: Any, embed_path: str) -> dict[str, Any]:
     return embeddings
 
 
-@patch("fairseq.utils", function="load_embedding")
-def widths_of_embeddings(original: Any, embed_dict: dict[str, Any], vocab: Any, embedding: Any) -> Any:
+@patch("fairseq.utils", before="load_embedding")
+def widths_of_embeddings(embed_dict: dict[str, Any], embedding: Any) -> None:
     """Embeddings of another width than the model's end in PyTorch's words about sizes of tensors."""
     width = embedding.weight.size(1)
     for word, values in embed_dict.items():
@@ -205,20 +173,19 @@ def widths_of_embeddings(original: Any, embed_dict: dict[str, Any], vocab: Any, 
                 f"the pretrained embedding of {word!r} has {len(values)} numbers, and the model's have {width}; give "
                 "--encoder-embed-dim and --decoder-embed-dim the width of --encoder-embed-path and --decoder-embed-path"
             )
-    return original(embed_dict, vocab, embedding)
 
 
 @patch("fairseq_cli.train", function="main")
 def moved_embeddings(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
-    """A training that goes on reads its pretrained embeddings again, and stops where their file has gone.
+    """A resumed training reads its pretrained embeddings again, and stops if the file is gone.
 
-    Its checkpoint has the embeddings that they have become, so that here it goes on without the file.
+    The checkpoint has the trained embeddings, so here it resumes without the file.
     """
     cfg = as_configuration(cfg)
     saved = cfg.checkpoint
     is_default = saved.restore_file == "checkpoint_last.pt"
-    begun = os.path.join(saved.save_dir, "checkpoint_last.pt") if is_default else saved.restore_file
-    models = [begun, saved.continue_once, saved.finetune_from_model]
+    resumed = os.path.join(saved.save_dir, "checkpoint_last.pt") if is_default else saved.restore_file
+    models = [resumed, saved.continue_once, saved.finetune_from_model]
     if any(path and os.path.isfile(path) for path in models):
         for name in EMBEDDINGS:
             path = getattr(cfg.model, name, None)

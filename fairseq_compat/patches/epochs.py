@@ -1,9 +1,10 @@
-"""Patches of the place in an epoch: which batches an epoch has, and where in it a run goes on."""
+"""Patches of the place in an epoch: which batches an epoch has, and where in it a run resumes."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import inspect
 import logging
 import math
 from collections.abc import Sequence
@@ -19,22 +20,22 @@ from fairseq_compat.patching import patch, replaces
 
 logger = logging.getLogger(__name__)
 
-#: Of an iterator's state: how many batches all processes took in the epoch.
+#: In an iterator's state: how many batches all processes took in the epoch.
 BATCHES = "batches_in_epoch"
 
-#: Of an iterator's state: which sentences they had.
+#: In an iterator's state: which sentences they had.
 SENTENCES = "sentences_in_epoch"
 
 
 @dataclass(frozen=True)
 class Rest:
-    """What was left of an epoch when a run went on within it.
+    """What remained of an epoch when a run resumed within it.
 
     Attributes:
         epoch: its number.
-        batches: those made anew of what was left before shuffling; None for those that every epoch has.
-        taken_before: the sentences that were taken before ``batches`` were made, as :func:`packed` has them.
-        first: the number, in the order of all processes, of the batch to go on with.
+        batches: those made anew of the remaining sentences, before shuffling; None for those that every epoch has.
+        taken_before: the sentences that were taken before ``batches`` were made, as :func:`packed` writes them.
+        first: the number of the next batch in the order of all processes.
         shuffle: whether that order is shuffled.
         start: the number of batches that this process counts as taken.
     """
@@ -63,50 +64,33 @@ def groups_of_all_processes(original: Any, self: Any, epoch: int, fix_batches_to
 
 @patch("fairseq.data.iterators")
 def place_in_an_epoch(module: Any) -> None:
-    """A run that goes on with other batches or another number of processes repeats, leaves out, or is refused.
+    """A run that resumes with other batches or another number of processes repeats, leaves out, or is refused.
 
     A checkpoint has the number of batches that each process took, which are others with another batch size, seed, or
     number of processes. Here it also has which sentences they were and a digest of the order of all batches. Where the
-    order is the same, a run goes on at its batch; elsewhere batches are made anew of the sentences not yet taken.
+    order is the same, a run resumes at its batch; elsewhere batches are made anew of the sentences not yet taken.
     """
     iterator = module.EpochBatchIterator
-    # Of how many batches of all processes one takes how many, in an epoch.
+    # One process takes 1 of num_shards batches in an epoch.
     iterator.shares = lambda self, epoch: (self.num_shards, 1)
     iterator.rest = None
     iterator.fixes_batches = False
     iterator.batching = None
     iterator.counts_sentences = True
     module.GroupedEpochBatchIterator.counts_sentences = False  # whose batches are in sets of their own
-    of_all_epochs = iterator.ordered_batches
-
-    def whole_order(self: Any, epoch: int, shuffle: bool) -> list[Any]:
-        """Return the batches of all processes in the order in which they are taken."""
-        saved = dict(vars(self))
-        # Only what is shuffled by process, or in groups of processes, has to be made for each of them.
-        by_process = self.grouped_shuffling or (self.fixes_batches and self._supports_prefetch)
-        processes = self.num_shards if by_process else 1
-        self.num_shards = processes
-        self.dataset = SimpleNamespace(prefetch=lambda indices: None)
-        if self.rest is not None and self.rest.epoch == epoch and self.rest.batches is not None:
-            self._frozen_batches = self.rest.batches
-        parts = []
-        for process in range(processes):
-            self.shard_id = process
-            parts.append(of_all_epochs(self, epoch, self.fixes_batches, shuffle))
-        vars(self).update(saved)
-        # Those that fill a process's part are empty, and may lie anywhere in it.
-        return list(chain.from_iterable(zip(*parts, strict=True)))
-
-    iterator.whole_order = whole_order
+    iterator.batches_of_whole_epochs = iterator.ordered_batches
+    iterator.whole_order = _whole_order
+    replaces(iterator, "state_dict")(_state_of_place)
+    replaces(iterator, "load_state_dict")(_resume_at_place)
 
     @replaces(iterator, "ordered_batches")
     def ordered_batches(original: Any, self: Any, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> Any:
         if self.rest is None or self.rest.epoch != epoch:
             return original(self, epoch, fix_batches_to_gpus, shuffle)
-        left = self.whole_order(epoch, shuffle)[self.rest.first :]
-        batches = list(module.ShardedIterator(left, self.num_shards, self.shard_id, fill_value=[]))
+        remaining = self.whole_order(epoch, shuffle)[self.rest.first :]
+        batches = list(module.ShardedIterator(remaining, self.num_shards, self.shard_id, fill_value=[]))
         if self._supports_prefetch:
-            self.dataset.prefetch([sentence for batch in batches for sentence in batch])
+            self.dataset.prefetch(list(chain.from_iterable(batches)))
         return batches
 
     @replaces(iterator, "next_epoch_itr")
@@ -114,113 +98,144 @@ def place_in_an_epoch(module: Any) -> None:
         original: Any, self: Any, shuffle: bool = True, fix_batches_to_gpus: bool = False, **options: Any
     ) -> Any:
         if self.rest is not None and self.rest.epoch == self.next_epoch_idx:
-            # It goes on in the order in which it began, whatever the options are now.
+            # The epoch keeps the order in which it began, whatever the options are now.
             shuffle = self.rest.shuffle
         else:
             self.fixes_batches = fix_batches_to_gpus
         return original(self, shuffle, fix_batches_to_gpus, **options)
 
-    @replaces(iterator, "state_dict")
-    def state_dict(original: Any, self: Any) -> dict[str, Any]:
-        state: dict[str, Any] = original(self)
-        epoch, position = state["epoch"], state["iterations_in_epoch"]
-        rest = self.rest if self.rest is not None and self.rest.epoch == epoch else Rest(epoch, None, None, 0)
-        batches, own = self.shares(epoch)
-        if position == 0 or not self.counts_sentences:
-            return {**state, BATCHES: position // own * batches}
-        count = rest.first + (position - rest.start) // own * batches
-        order = self.whole_order(epoch, self.shuffle)
-        taken = flags_of(order[:count], len(self.dataset))
-        if rest.taken_before is not None:
-            taken |= unpacked(rest.taken_before, len(self.dataset))
-        sentences = {
-            "of": len(self.dataset),
-            "order": digest_of(order),
-            "taken": packed(taken),
-            "taken_before": rest.taken_before,
-            "fixes_batches": self.fixes_batches,
-        }
-        return {**state, BATCHES: count, SENTENCES: sentences}
 
-    @replaces(iterator, "load_state_dict")
-    def load_state_dict(original: Any, self: Any, state_dict: dict[str, Any]) -> None:
-        self.rest = None
-        position, epoch = state_dict.get("iterations_in_epoch", 0), state_dict["epoch"]
-        if position == 0:
-            original(self, state_dict)
-            return
-        batches, own = self.shares(epoch)
-        count = state_dict.get(BATCHES, position // own * batches)
-        if not self.counts_sentences:
-            if count >= len(self):
-                raise _beyond_the_end(epoch, count, len(self))
-            original(self, {**state_dict, "iterations_in_epoch": count // batches * own})
-            return
-        self.epoch = epoch
-        self._next_epoch_itr = None
-        shuffle = state_dict.get("shuffle", True)
-        sentences = state_dict.get(SENTENCES)
-        if sentences is None:  # of a checkpoint of fairseq's, or an older one: its batches are taken to be the same
-            if count >= len(self.frozen_batches):
-                raise _beyond_the_end(epoch, count, len(self.frozen_batches))
-            self.rest = Rest(epoch, None, None, count, shuffle)
-        elif sentences["of"] != len(self.dataset):
-            logger.warning(
-                "epoch %d begins anew: the checkpoint was saved within it, with %d sentences of training data, and "
-                "there are %d now", epoch, sentences["of"], len(self.dataset),
-            )  # fmt: skip
-            return
-        else:
-            self.fixes_batches = sentences["fixes_batches"]
-            self.rest = _rest(self, epoch, count, shuffle, sentences)
-        left = self.rest
-        # How many batches this process has in a whole epoch, and how many are left of them.
-        self.rest = None
-        whole = len(self.ordered_batches(epoch, self.fixes_batches, shuffle))
-        self.rest = left
-        remaining = len(self.ordered_batches(epoch, self.fixes_batches, shuffle)) if left is not None else 0
-        if left is None or remaining <= int(self.skip_remainder_batch):
-            logger.info("nothing is left of epoch %d", epoch)
-            self.epoch, self.rest = epoch + 1, None
-            return
-        start = max(1, whole - remaining)
-        self.rest = replace(left, start=start)
-        following = self._get_iterator_for_epoch(epoch, shuffle, fix_batches_to_gpus=self.fixes_batches)
-        following.n += start
-        following.total += start
-        self._next_epoch_itr = following
+def _whole_order(self: Any, epoch: int, shuffle: bool) -> list[Any]:
+    """Return the batches of all processes in the order in which they are taken."""
+    saved = dict(vars(self))
+    # Only what is shuffled by process, or in groups of processes, has to be made for each of them.
+    by_process = self.grouped_shuffling or (self.fixes_batches and self._supports_prefetch)
+    self.num_shards = self.num_shards if by_process else 1
+    self.dataset = SimpleNamespace(prefetch=lambda indices: None)
+    if self.rest is not None and self.rest.epoch == epoch and self.rest.batches is not None:
+        self._frozen_batches = self.rest.batches
+    parts = []
+    for process in range(self.num_shards):
+        self.shard_id = process
+        parts.append(self.batches_of_whole_epochs(epoch, self.fixes_batches, shuffle))
+    vars(self).update(saved)
+    # Batches that fill up a process's part are empty, and may lie anywhere in it.
+    return list(chain.from_iterable(zip(*parts, strict=True)))
 
 
-def _beyond_the_end(epoch: int, taken: int, batches: int) -> UserError:
-    return UserError(
-        f"the checkpoint was saved after {taken} batches of epoch {epoch}, which has {batches} with this command: give "
-        "the --max-tokens, --batch-size and --update-freq of its training, or --reset-dataloader"
-    )
+def _state_of_place(original: Any, self: Any) -> dict[str, Any]:
+    """Return an iterator's state with the batches and sentences that all processes took."""
+    state: dict[str, Any] = original(self)
+    epoch, position = state["epoch"], state["iterations_in_epoch"]
+    rest = self.rest if self.rest is not None and self.rest.epoch == epoch else Rest(epoch, None, None, 0)
+    batches, of_process = self.shares(epoch)
+    if position == 0 or not self.counts_sentences:
+        return {**state, BATCHES: position // of_process * batches}
+    count = rest.first + (position - rest.start) // of_process * batches
+    order = self.whole_order(epoch, self.shuffle)
+    taken = flags_of(order[:count], len(self.dataset))
+    if rest.taken_before is not None:
+        taken |= unpacked(rest.taken_before, len(self.dataset))
+    sentences = {
+        "of": len(self.dataset),
+        "order": digest_of(order),
+        "taken": packed(taken),
+        "taken_before": rest.taken_before,
+        "fixes_batches": self.fixes_batches,
+    }
+    return {**state, BATCHES: count, SENTENCES: sentences}
+
+
+def _resume_at_place(original: Any, self: Any, state_dict: dict[str, Any]) -> None:
+    """Go to the place in an epoch that a state has."""
+    self.rest = None
+    position, epoch = state_dict.get("iterations_in_epoch", 0), state_dict["epoch"]
+    if position == 0:
+        original(self, state_dict)
+        return
+    batches, of_process = self.shares(epoch)
+    count = state_dict.get(BATCHES, position // of_process * batches)
+    if not self.counts_sentences:
+        _require_batch(epoch, count, len(self))
+        original(self, {**state_dict, "iterations_in_epoch": count // batches * of_process})
+        return
+
+    self.epoch = epoch
+    self._next_epoch_itr = None
+    shuffle = state_dict.get("shuffle", True)
+    sentences = state_dict.get(SENTENCES)
+    if sentences is None:  # of a checkpoint of fairseq's, or an older one: its batches are assumed to be the same
+        _require_batch(epoch, count, len(self.frozen_batches))
+        rest: Rest | None = Rest(epoch, None, None, count, shuffle)
+    elif sentences["of"] != len(self.dataset):
+        logger.warning(
+            "epoch %d begins anew: the checkpoint was saved within it, with %d sentences of training data, and there "
+            "are %d now",
+            epoch,
+            sentences["of"],
+            len(self.dataset),
+        )
+        return
+    else:
+        self.fixes_batches = sentences["fixes_batches"]
+        rest = _rest(self, epoch, count, shuffle, sentences)
+    _begin_rest(self, epoch, shuffle, rest)
+
+
+def _require_batch(epoch: int, taken: int, batches: int) -> None:
+    """Raise UserError where more batches were taken than an epoch has."""
+    if taken >= batches:
+        raise UserError(
+            f"the checkpoint was saved after {taken} batches of epoch {epoch}, which has {batches} with this command: "
+            "give the --max-tokens, --batch-size and --update-freq of its training, or --reset-dataloader"
+        )
 
 
 def _rest(self: Any, epoch: int, count: int, shuffle: bool, sentences: dict[str, Any]) -> Rest | None:
-    """Return what is left of an epoch after ``count`` batches; None where that is nothing."""
-    size, before = len(self.dataset), sentences["taken_before"]
-    again = None if before is None else _batched(self, unpacked(before, size))
-    self.rest = Rest(epoch, again, before, count, shuffle)
+    """Return what remains of an epoch after ``count`` batches; None where that is nothing."""
+    size, taken_before = len(self.dataset), sentences["taken_before"]
+    batches = None if taken_before is None else _batched(self, unpacked(taken_before, size))
+    self.rest = Rest(epoch, batches, taken_before, count, shuffle)
     order = self.whole_order(epoch, shuffle)
     if digest_of(order) == sentences["order"]:
         return self.rest if any(len(batch) for batch in order[count:]) else None
-    left = _batched(self, unpacked(sentences["taken"], size))
-    logger.info("epoch %d goes on with other batches: %d sentences are left", epoch, sum(map(len, left)))
-    return Rest(epoch, left, sentences["taken"], 0, shuffle) if left else None
+    batches = _batched(self, unpacked(sentences["taken"], size))
+    logger.info("epoch %d goes on with other batches: %d sentences are left", epoch, sum(map(len, batches)))
+    return Rest(epoch, batches, sentences["taken"], 0, shuffle) if batches else None
 
 
 def _batched(self: Any, taken: Any) -> list[Any]:
     """Return batches of an epoch's sentences that are not ``taken``, of the size of all others."""
     sentences = numpy.concatenate(self.frozen_batches)
-    left = sentences[~taken[sentences]]
-    if not len(left):
+    remaining = sentences[~taken[sentences]]
+    if not len(remaining):
         return []
     if self.batching is not None:
-        return list(self.dataset.batch_by_size(left, **self.batching))
-    batches = [[sentence for sentence in batch if not taken[sentence]] for batch in self.frozen_batches]
-    return [batch for batch in batches if batch]
+        return list(self.dataset.batch_by_size(remaining, **self.batching))
+    batches = []
+    for batch in self.frozen_batches:
+        if remaining_of_batch := [sentence for sentence in batch if not taken[sentence]]:
+            batches.append(remaining_of_batch)
+    return batches
+
+
+def _begin_rest(self: Any, epoch: int, shuffle: bool, rest: Rest | None) -> None:
+    """Make the iterator over what remains of an epoch, or over the next epoch where that is nothing."""
+    # How many batches this process has in a whole epoch, and how many of them remain.
+    self.rest = None
+    whole = len(self.ordered_batches(epoch, self.fixes_batches, shuffle))
+    self.rest = rest
+    remaining = len(self.ordered_batches(epoch, self.fixes_batches, shuffle)) if rest is not None else 0
+    if rest is None or remaining <= int(self.skip_remainder_batch):
+        logger.info("nothing is left of epoch %d", epoch)
+        self.epoch, self.rest = epoch + 1, None
+        return
+    start = max(1, whole - remaining)
+    self.rest = replace(rest, start=start)
+    following = self._get_iterator_for_epoch(epoch, shuffle, fix_batches_to_gpus=self.fixes_batches)
+    following.n += start
+    following.total += start
+    self._next_epoch_itr = following
 
 
 def digest_of(batches: Sequence[Any]) -> str:
@@ -254,8 +269,8 @@ def unpacked(text: str, size: int) -> Any:
 def batches_of_every_epoch(module: Any) -> None:
     """``--skip-remainder-batch`` loses the rest of a resumed epoch, and ``--curriculum`` shuffles no epoch at all.
 
-    The length of an epoch is taken for that of what is left of it. And the loader of the first epoch, which serves all
-    of them unless a run is resumed, keeps to the order that it was made with.
+    fairseq takes the length of a whole epoch for that of its rest. And the loader of the first epoch, which serves all
+    of them unless a run is resumed, keeps the order of the first.
     """
 
     @replaces(module.EpochBatchIterator, "_get_iterator_for_epoch")
@@ -278,18 +293,18 @@ def batches_of_every_epoch(module: Any) -> None:
         original: Any, self: Any, iterable: Any, chunk_size: int, skip_remainder_batch: bool = False
     ) -> None:
         taken = getattr(iterable, "n", 0)
-        left = len(iterable) - taken
-        groups = left // chunk_size if skip_remainder_batch else math.ceil(left / chunk_size)
+        remaining = len(iterable) - taken
+        groups = remaining // chunk_size if skip_remainder_batch else math.ceil(remaining / chunk_size)
         if groups == 0 and taken == 0:
             raise UserError(
-                f"an epoch has {left} whole batches, and an update --update-freq {chunk_size}: nothing would be "
+                f"an epoch has {remaining} whole batches, and an update --update-freq {chunk_size}: nothing would be "
                 "trained; give smaller batches, or leave out --skip-remainder-batch"
             )
-        if groups == 0:  # less than an update is left, after one with another --update-freq
+        if groups == 0:  # less than an update remains, after one with another --update-freq
             groups, skip_remainder_batch = 1, False
-        begun = math.ceil(taken / chunk_size)
+        start = math.ceil(taken / chunk_size)
         updates = module._chunk_iterator(iterable, chunk_size, skip_remainder_batch)
-        module.CountingIterator.__init__(self, updates, start=begun, total=begun + groups)
+        module.CountingIterator.__init__(self, updates, start=start, total=start + groups)
         self.chunk_size = chunk_size
         if skip_remainder_batch:
             # The epoch ends with the last whole update.
@@ -298,27 +313,19 @@ def batches_of_every_epoch(module: Any) -> None:
 
 @patch("fairseq.tasks.fairseq_task", function="FairseqTask.get_batch_iterator")
 @patch("fairseq.tasks.translation_multi_simple_epoch", function="TranslationMultiSimpleEpochTask.get_batch_iterator")
-def sizes_of_batches(
-    original: Any, self: Any, dataset: Any, max_tokens: int | None = None, max_sentences: int | None = None,
-    max_positions: Any = None, ignore_invalid_inputs: bool = False, required_batch_size_multiple: int = 1,
-    *args: Any, **options: Any,
-) -> Any:  # fmt: skip
+def sizes_of_batches(original: Any, *args: Any, **kwargs: Any) -> Any:
     """An iterator over batches does not know of which size they are, so none can be made of part of an epoch."""
-    iterator = original(
-        self, dataset, max_tokens, max_sentences, max_positions, ignore_invalid_inputs, required_batch_size_multiple,
-        *args, **options,
-    )  # fmt: skip
-    iterator.batching = {
-        "max_tokens": max_tokens,
-        "max_sentences": max_sentences,
-        "required_batch_size_multiple": required_batch_size_multiple,
-    }
+    iterator = original(*args, **kwargs)
+    call = inspect.signature(original).bind(*args, **kwargs)
+    call.apply_defaults()
+    names = ("max_tokens", "max_sentences", "required_batch_size_multiple")
+    iterator.batching = {name: call.arguments[name] for name in names}
     return iterator
 
 
 @patch("fairseq.trainer", function="Trainer.get_train_iterator")
 def seeds_of_epochs(original: Any, self: Any, epoch: int, *args: Any, **options: Any) -> Any:
-    """With ``--update-ordered-indices-seed`` each epoch shall have batches of its own, and only a resumed one has.
+    """With ``--update-ordered-indices-seed`` each epoch should have batches of its own, and only a resumed one has.
 
     fairseq keeps the iterator of the first epoch, with its seed. Here each epoch has a new one.
     """
@@ -329,10 +336,10 @@ def seeds_of_epochs(original: Any, self: Any, epoch: int, *args: Any, **options:
 
 @patch("fairseq.data.iterators", function="EpochBatchIterator.next_epoch_itr")
 def noise_of_every_epoch(original: Any, self: Any, *args: Any, set_dataset_epoch: bool = True, **options: Any) -> Any:
-    """With ``--num-workers``, its default is 1, all epochs have the masks, crops and other noise of the first one.
+    """With ``--num-workers``, whose default is 1, all epochs have the masks, crops and other noise of the first one.
 
-    The processes that load data outlive an epoch, and nobody tells them of the next. A resumed run has other masks than
-    one that was never stopped. Here they begin anew with each epoch of training.
+    The processes that load data outlive an epoch, and are not told of the next. A resumed run has other masks than an
+    uninterrupted one. Here they begin anew with each epoch of training.
     """
     if set_dataset_epoch and self.num_workers > 0:
         self.dataloader = None

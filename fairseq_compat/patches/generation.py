@@ -19,12 +19,13 @@ from fairseq_compat import files
 from fairseq_compat.errors import UserError
 from fairseq_compat.generation_options import require_generation, require_post_process
 from fairseq_compat.literals import dictionary
+from fairseq_compat.patches.constraints import require_possible
 from fairseq_compat.patching import as_configuration, patch, replaces
 
-#: The logarithm of a probability that float32 still has with all of its digits.
+#: The logarithm of the smallest probability that float32 has with all of its digits.
 _LEAST = math.log(torch.finfo(torch.float32).tiny)
 
-#: Options of fairseq-generate that fairseq-interactive takes as well, and ignores: a group, and names in it.
+#: Options of fairseq-generate that fairseq-interactive accepts and ignores: a group, and names in it.
 _OF_GENERATE = {
     "common_eval": ("results_path", "quiet"),
     "generation": ("sacrebleu", "prefix_size", "score_reference"),
@@ -37,9 +38,9 @@ def generated_data(module: Any) -> None:
     """``fairseq-generate`` empties earlier results before it has read its options, and writes through links.
 
     It ignores ``--num-shards``, ``--shard-id`` and ``--sacrebleu``, stops after the first sentence with
-    ``--print-step`` and ``--retain-iter-history``, and with ``--constraints``, which binarized data does not have.
-    ``--replace-unk`` fails, or replaces by other words. Here results are written aside and renamed, all options are
-    checked first, and :mod:`fairseq_compat.commands.generation` does what they say.
+    ``--print-step``, ``--retain-iter-history`` and ``--constraints``, and ``--replace-unk`` fails, or inserts other
+    words. Here results are written aside and renamed, all options are checked first, and
+    :mod:`fairseq_compat.commands.generation` does what they say.
     """
     from fairseq import utils
 
@@ -98,7 +99,6 @@ def _results(path: str) -> Iterator[IO[str]]:
 def generated_lines(module: Any) -> None:
     """``fairseq-interactive`` ends after the first sentence with ``--replace-unk``, and with soft alignments.
 
-    An unknown source word cannot be copied out of the dictionary, and a soft alignment is printed as if it were pairs.
     It ignores ``--print-step``, ``--lm-path`` and others, and invents a translation of an empty line. Here it does with
     each line what ``fairseq-generate`` does with a sentence, and an empty line stays empty.
     """
@@ -141,7 +141,7 @@ def _require_shard(cfg: Any) -> None:
         raise UserError(f"--shard-id {shard} is none of --num-shards {shards}; give 0 to {max(shards, 1) - 1}")
 
 
-#: Whether blocks that are too long are left out, which ``fairseq-eval-lm`` does not hand to the task; programs do it.
+#: Whether blocks that are too long are left out. ``fairseq-eval-lm`` does not tell the task; programs leave them out.
 _evaluation = SimpleNamespace(skips=True)
 
 
@@ -149,8 +149,8 @@ _evaluation = SimpleNamespace(skips=True)
 def context_of_tokens(original: Any, cfg: Any, **kwargs: Any) -> Any:
     """``fairseq-eval-lm`` stops with an assertion where ``--context-window`` leaves no token to evaluate.
 
-    The window is a part of ``--tokens-per-sample``. It has the tokens of the batch before, which is another one where
-    several processes load data, without a word: one does it here. Of shards no batch has the one before.
+    The window is a part of ``--tokens-per-sample``. It has the tokens of the batch before, which is silently another
+    one where several processes load data: here one loads it. In shards no batch has the one before.
     """
     cfg = as_configuration(cfg)
     dictionary("--model-overrides", cfg.common_eval.model_overrides)
@@ -174,17 +174,14 @@ def context_of_tokens(original: Any, cfg: Any, **kwargs: Any) -> Any:
     return original(cfg, **kwargs)
 
 
-@patch("fairseq.tasks.language_modeling", function="LanguageModelingTask.eval_lm_dataloader")
-def evaluated_blocks(
-    original: Any, self: Any, dataset: Any, *args: Any, max_positions: Any = None, **kwargs: Any
-) -> Any:
+@patch("fairseq.tasks.language_modeling", before="LanguageModelingTask.eval_lm_dataloader")
+def evaluated_blocks(self: Any, dataset: Any, max_positions: Any) -> None:
     """``fairseq-eval-lm`` leaves out what is longer than the model allows, and gives the perplexity of the rest.
 
     With ``--tokens-per-sample`` above that of the training this is the end of the text.
     """
     if not _evaluation.skips and max_positions is not None:
         self.filter_indices_by_size(dataset.ordered_indices(), dataset, max_positions)
-    return original(self, dataset, *args, max_positions=max_positions, **kwargs)
 
 
 @patch("fairseq_cli.eval_lm", function="eval_lm")
@@ -210,26 +207,28 @@ def unknown_words_table(original: Any, replace_unk: str | None) -> dict[str, str
     return {} if replace_unk in ("", "@@ ") else read_table(replace_unk)
 
 
-@patch("fairseq.sequence_generator")
-def lengths_that_fit(module: Any) -> None:
-    """A ``--min-len`` above what a source's length or the model allow is an assertion in the middle of a text."""
+@patch("fairseq.sequence_generator", before="SequenceGenerator._generate")
+def lengths_that_fit(self: Any, sample: dict[str, Any], constraints: Any) -> None:
+    """A ``--min-len`` above what a source's length or the model allows is an assertion in the middle of a text.
 
-    for generator in (module.SequenceGenerator, module.SequenceGeneratorWithAlignment):
-
-        @replaces(generator, "generate")
-        def generate(original: Any, self: Any, models: Any, sample: dict[str, Any], **kwargs: Any) -> Any:
-            inputs = sample["net_input"]
-            for name in ("src_tokens", "source", "features"):
-                if name in inputs and not self.match_source_len:
-                    length = inputs[name].size(1)
-                    longest = min(int(self.max_len_a * length + self.max_len_b), self.max_len - 1)
-                    if self.min_len > longest:
-                        raise UserError(
-                            f"--min-len {self.min_len} is more than the {longest} tokens that a translation of "
-                            f"{length} may have; give less, or larger --max-len-a and --max-len-b"
-                        )
-                    break
-            return original(self, models, sample, **kwargs)
+    So are constraints that no translation can meet: they have more words than a translation may have, or ``</s>``.
+    """
+    inputs = sample["net_input"]
+    for name in ("src_tokens", "source", "features"):
+        if name in inputs:
+            length = inputs[name].size(1)
+            break
+    else:
+        return
+    longest = min(int(self.max_len_a * length + self.max_len_b), self.max_len - 1)
+    if self.min_len > longest and not self.match_source_len:
+        raise UserError(
+            f"--min-len {self.min_len} is more than the {longest} tokens that a translation of {length} may have; give "
+            "less, or larger --max-len-a and --max-len-b"
+        )
+    if constraints is not None and constraints.size(1) > 1:
+        for packed in constraints:
+            require_possible(self, packed, longest)
 
 
 @patch("fairseq.search", function="Sampling.__init__")
@@ -245,10 +244,10 @@ def samples_of_few(
 
 @patch("fairseq.models.bart.model", function="BARTModel.set_beam_size")
 def beams_of_bart(original: Any, self: Any, beam: int) -> None:
-    """A BART model takes all that it reads for the beam of the last search, so that other sentences are attended to.
+    """A BART model takes every batch for the beam of its last search, so that it attends to other sentences.
 
     With ``--eval-bleu`` its training stops (``shape ... is invalid for input of size``), or attends to one of five
-    sources. Here a model does not know of searches; each hypothesis of a beam attends to a copy of what was read.
+    sources. Here a model does not know of searches; each hypothesis of a beam attends to its own copy of the source.
     """
 
 
@@ -263,7 +262,7 @@ def beams_of_convolutions(original: Any, self: Any, beam_size: int | None = None
 
 @patch("fairseq.search", function="Sampling.step")
 def samples_of_the_improbable(original: Any, self: Any, step: int, lprobs: Any, *args: Any, **kwargs: Any) -> Any:
-    """With ``--sampling --temperature 0.01`` all tokens but the one that may not follow have the probability 0.
+    """With ``--sampling --temperature 0.01`` all tokens that may follow can have the probability 0.
 
     PyTorch then refuses to draw one. Here such tokens keep their probabilities relative to one another.
     """
@@ -276,8 +275,8 @@ def samples_of_the_improbable(original: Any, self: Any, step: int, lprobs: Any, 
 def repeated_ngrams(module: Any) -> None:
     """``--no-repeat-ngram-size`` blocks nothing: fairseq compares n-grams with the padding after a hypothesis.
 
-    With 1 it blocks the end of sentences. Here a hypothesis' own tokens are compared; what must follow, such as the
-    end at the greatest length or a forced prefix, follows.
+    With 1 it blocks the end of sentences. Here a hypothesis' own tokens are compared. A forced token, such as the end
+    at the greatest length or one of a prefix, is never blocked.
     """
     module.NGramRepeatBlock._no_repeat_ngram = _no_repeat_ngram
 
@@ -302,20 +301,24 @@ def _no_repeat_ngram(self: Any, tokens: Any, lprobs: Any, bsz: int, beam_size: i
 
 
 def _following(hypothesis: Sequence[int], last: Sequence[int]) -> list[int]:
-    """Return the tokens that follow ``last`` where it stands in a hypothesis."""
+    """Return the tokens that follow ``last`` wherever a hypothesis has it."""
     size = len(last)
-    return [
-        hypothesis[first + size] for first in range(len(hypothesis) - size) if hypothesis[first : first + size] == last
-    ]
+    following = []
+    for first in range(len(hypothesis) - size):
+        if hypothesis[first : first + size] == last:
+            following.append(hypothesis[first + size])
+    return following
 
 
 @patch("fairseq.hub_utils")
 def one_translation_for_each(module: Any) -> None:
     """``translate(..., skip_invalid_size_inputs=True)`` returns fewer translations than texts, without saying of which.
 
-    All after a text that is too long belong to another one, and an empty text has a translation. Here a text that is
-    skipped or empty has the translation ``""``; one that is skipped has no hypotheses and no score. Translations by
-    models of many languages have tokens of languages in them; here these are left out, as in those of the commands.
+    ``translate(texts, inference_step_args=...)`` gives each text the constraints of another one: batches are ordered by
+    length. An empty text has a translation, and those of models of many languages have language tokens in them.
+
+    Here a text that is skipped or empty has the translation ``""``; one that is skipped has no hypotheses and no score.
+    With arguments each text is translated by itself, with its own row of each.
     """
 
     @replaces(module.GeneratorHubInterface, "string")
@@ -328,23 +331,34 @@ def one_translation_for_each(module: Any) -> None:
 
     @replaces(module.GeneratorHubInterface, "generate")
     def generate(
-        original: Any, self: Any, tokenized_sentences: Any, beam: int = 5, verbose: bool = False,
-        skip_invalid_size_inputs: bool = False, **kwargs: Any,
-    ) -> Any:  # fmt: skip
+        original: Any,
+        self: Any,
+        tokenized_sentences: Any,
+        beam: int = 5,
+        verbose: bool = False,
+        skip_invalid_size_inputs: bool = False,
+        inference_step_args: Any = None,
+        **kwargs: Any,
+    ) -> Any:
         is_one = torch.is_tensor(tokenized_sentences) and tokenized_sentences.dim() == 1
-        if not skip_invalid_size_inputs:
-            return original(self, tokenized_sentences, beam, verbose, **kwargs)
         sentences = [tokenized_sentences] if is_one else list(tokenized_sentences)
-        translated: list[int] = []
-        for batch in self._build_batches(sentences, skip_invalid_size_inputs=True):
-            translated += batch["id"].tolist()
-        translated.sort()
+        numbers = list(range(len(sentences)))
+        if skip_invalid_size_inputs:
+            batches = self._build_batches(sentences, skip_invalid_size_inputs=True)
+            numbers = sorted(number for batch in batches for number in batch["id"].tolist())
+
+        translations: list[Any] = []
+        if inference_step_args:
+            for number in numbers:
+                arguments = _arguments_of(number, inference_step_args)
+                translations += original(
+                    self, [sentences[number]], beam, verbose, inference_step_args=arguments, **kwargs
+                )
+        elif numbers:
+            translations = original(self, [sentences[number] for number in numbers], beam, verbose, **kwargs)
         outputs: list[Any] = [[] for _ in sentences]
-        if translated:
-            left = [sentences[number] for number in translated]
-            hypotheses = original(self, left, beam, verbose, **kwargs)
-            for number, of_sentence in zip(translated, hypotheses, strict=True):
-                outputs[number] = of_sentence
+        for number, hypotheses in zip(numbers, translations, strict=True):
+            outputs[number] = hypotheses
         return outputs[0] if is_one else outputs
 
     @replaces(module.GeneratorHubInterface, "sample")
@@ -352,11 +366,11 @@ def one_translation_for_each(module: Any) -> None:
         if isinstance(sentences, str):
             return self.sample([sentences], beam, verbose, **kwargs)[0]
         tokens = [self.encode(sentence) for sentence in sentences]
-        # A language model may go on from nothing; there is nothing to translate in an empty text.
+        # A language model may continue an empty text; there is nothing to translate in it.
         reads_text = all(hasattr(model, "encoder") for model in self.models)
         texts = []
-        for read, hypotheses in zip(tokens, self.generate(tokens, beam, verbose, **kwargs), strict=True):
-            is_empty = not hypotheses or (reads_text and len(read) <= 1)
+        for source, hypotheses in zip(tokens, self.generate(tokens, beam, verbose, **kwargs), strict=True):
+            is_empty = not hypotheses or (reads_text and len(source) <= 1)
             texts.append("" if is_empty else self.decode(hypotheses[0]["tokens"]))
         return texts
 
@@ -372,3 +386,12 @@ def one_translation_for_each(module: Any) -> None:
             tokens.append(torch.cat([self.encode(line) for line in lines]))
         scored = self.generate(tokens, score_reference=True, **kwargs)
         return [hypotheses[0] if hypotheses else None for hypotheses in scored]
+
+
+def _arguments_of(number: int, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of one sentence: of each tensor its row."""
+    rows = {}
+    for name, value in arguments.items():
+        has_rows = torch.is_tensor(value) and value.dim() > 1
+        rows[name] = value[number : number + 1] if has_rows else value
+    return rows

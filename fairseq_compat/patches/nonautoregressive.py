@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from fairseq_compat.patching import Overlay, patch, replaces
+from fairseq_compat.patching import patch
 
 
 @patch("fairseq.models.nat.levenshtein_utils", "fairseq.models.nat.insertion_transformer")
@@ -26,17 +26,9 @@ def edit_paths(module: Any) -> None:
         module.load_libnat = lambda: (libnat, False)
 
 
-@patch("fairseq.modules.dynamic_crf_layer")
-def conditional_random_fields(module: Any) -> None:
-    """``nacrf_transformer`` stops in its first update, as NumPy has no ``np.float`` any more.
-
-    It does as well where ``--crf-beam-approx``, 64 by default, is more than the dictionary has entries: all of them are
-    taken then.
-    """
-    module.np = Overlay(module.np, float=float)
-
-    @replaces(module.DynamicCRF, "__init__")
-    def __init__(  # noqa: N807  # put in place of a method
-        original: Any, self: Any, num_embedding: int, low_rank: int = 32, beam_size: int = 64
-    ) -> None:
-        original(self, num_embedding, low_rank, min(beam_size, num_embedding))
+@patch("fairseq.modules.dynamic_crf_layer", function="DynamicCRF.__init__")
+def conditional_random_fields(
+    original: Any, self: Any, num_embedding: int, low_rank: int = 32, beam_size: int = 64
+) -> None:
+    """``nacrf_transformer`` stops where ``--crf-beam-approx``, 64 by default, is more than the dictionary's entries."""
+    original(self, num_embedding, low_rank, min(beam_size, num_embedding))

@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import importlib.util
 import logging
-import math
 import os
 import sys
 import warnings
@@ -19,6 +18,8 @@ from fairseq_compat import UserError, import_hook
 from fairseq_compat.commands.run import open_closed_streams, run_command, without_traceback_option
 from fairseq_compat.literals import evaluate
 from fairseq_compat.patching import Overlay, patch, replaces
+from fairseq_compat.ranges import require_ranges
+from fairseq_compat.unread_options import require_effects
 
 #: Beginning of a warning (a regular expression) and its category.
 KNOWN: tuple[tuple[str, type[Warning]], ...] = (
@@ -37,20 +38,6 @@ KNOWN: tuple[tuple[str, type[Warning]], ...] = (
     (r"\s*(In '.*': Usage of deprecated keyword|'.*' is validated against ConfigStore schema)", UserWarning),
 )
 
-#: Options whose numbers could fill the memory, start programs without end, or never end: the lowest and the highest.
-RANGES: dict[str, tuple[float, float]] = {
-    **dict.fromkeys(("max_tokens", "max_tokens_valid", "batch_size", "batch_size_valid"), (1, math.inf)),
-    **dict.fromkeys(("required_batch_size_multiple", "required_seq_len_multiple", "update_freq"), (1, math.inf)),
-    "max_valid_steps": (1, math.inf),
-    "num_workers": (0, 1024),
-    "data_buffer_size": (0, math.inf),
-    **dict.fromkeys(("encoder_layers", "decoder_layers"), (0, 10_000)),
-    **dict.fromkeys(("beam", "nbest"), (1, 10_000)),
-    "lr": (0, math.inf),
-    "seed": (0, 2**32 - 1),  # NumPy's
-    **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout", "relu_dropout", "label_smoothing"), (0, 1)),
-}
-
 #: Class of fairseq's configuration and option -> what it does, where fairseq's help says something else.
 HELPS = {
     ("CommonConfig", "bf16"): "use bfloat16, on any device",
@@ -64,27 +51,33 @@ HELPS = {
     ("EMAConfig", "store_ema"): "keep an exponential moving average of the model in each checkpoint",
 }
 
-#: fairseq's commands.
-_COMMANDS = ("eval_lm", "generate", "hydra_train", "interactive", "preprocess", "score", "train", "validate")
+#: What a truth value may be given as.
+_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+#: fairseq's commands whose words are options; those of hydra_train are keys.
+_COMMANDS = tuple(
+    f"fairseq_cli.{command}"
+    for command in ("eval_lm", "generate", "interactive", "preprocess", "score", "train", "validate")
+)
 
 
 @patch("fairseq.dataclass.configs", "fairseq.models.transformer.transformer_config")
 def dataclass_defaults(module: Any) -> Iterator[None]:
     """Python 3.11 and newer refuse the configuration classes' defaults (``mutable default ... use default_factory``).
 
-    ``dataclasses`` takes a default for mutable when its class has no ``__hash__``, and a dataclass with ``__eq__`` has
-    none. While these modules execute, their own dataclasses keep ``object.__hash__``. Rewriting the defaults as
-    ``default_factory`` is no way out: ``fairseq.dataclass.initialize.hydra_init`` reads each field's ``.default``.
+    ``dataclasses`` considers a default mutable if its class has no ``__hash__``, and a dataclass with ``__eq__`` has
+    none. While these modules execute, their own dataclasses keep ``object.__hash__``. ``default_factory`` would not do:
+    ``fairseq.dataclass.initialize.hydra_init`` reads each field's ``.default``.
     """
     original = dataclasses.dataclass
 
     def dataclass(cls: type | None = None, /, **options: Any) -> Any:
         if cls is None:
             return lambda decorated: dataclass(decorated, **options)
-        made: Any = original(cls, **options)
-        if made.__module__ == module.__name__ and made.__hash__ is None:
-            made.__hash__ = object.__hash__
-        return made
+        decorated_class: Any = original(cls, **options)
+        if decorated_class.__module__ == module.__name__ and decorated_class.__hash__ is None:
+            decorated_class.__hash__ = object.__hash__
+        return decorated_class
 
     patched: Callable[..., Any] = dataclass
     dataclasses.dataclass = patched
@@ -100,11 +93,10 @@ def dataclass_defaults(module: Any) -> Iterator[None]:
 
 @patch(mentioned="eval")  # literal_eval, too
 def literal_options(module: Any) -> Iterator[None]:
-    """fairseq evaluates option values as Python, those that a checkpoint records, too, and so runs code from a file.
+    """fairseq evaluates option values as Python, also those in a checkpoint, and so runs code from a file.
 
-    Every module of fairseq that mentions ``eval`` gets :func:`fairseq_compat.literals.evaluate` under that name, and in
-    the place of ``ast.literal_eval``. Values that fairseq's options are documented with, such as ``[(512, 3)] * 15``,
-    are what they were.
+    Every module of fairseq that mentions ``eval`` gets :func:`fairseq_compat.literals.evaluate` under that name and in
+    place of ``ast.literal_eval``. Documented values, such as ``[(512, 3)] * 15``, are read as before.
     """
     module.eval = evaluate
     yield
@@ -114,32 +106,32 @@ def literal_options(module: Any) -> Iterator[None]:
         module.literal_eval = evaluate
 
 
-@patch("fairseq.utils", function="import_user_module")
-def examples_as_user_dir(original: Any, args: Any) -> None:
+@patch("fairseq.utils", before="import_user_module")
+def examples_as_user_dir(args: Any) -> None:
     """A folder of fairseq's own examples, given with ``--user-dir``, is imported under a name that no patch is for.
 
-    The models in it, data2vec's for one, evaluate the options that a checkpoint records. Here its modules get the
-    patches for what they mention, as those of fairseq do. A folder of the user's own is left alone.
+    Its models, such as data2vec's, evaluate the options in a checkpoint. Here its modules get the patches for what they
+    mention, like those of fairseq. A folder of the user's own is left alone.
     """
     import fairseq
 
-    own = os.path.dirname(os.path.realpath(fairseq.__file__))
-    given = getattr(args, "user_dir", None)
-    # fairseq looks for it from here, then from its own folder.
-    for folder in (os.path.abspath(given), os.path.join(own, given)) if given else ():
-        if os.path.realpath(folder).startswith(os.path.join(own, "examples", "")):
+    fairseq_folder = os.path.dirname(os.path.realpath(fairseq.__file__))
+    user_dir = getattr(args, "user_dir", None)
+    # fairseq looks for it in the current folder, then in its own.
+    for folder in (os.path.abspath(user_dir), os.path.join(fairseq_folder, user_dir)) if user_dir else ():
+        if os.path.realpath(folder).startswith(os.path.join(fairseq_folder, "examples", "")):
             import_hook.PACKAGES.add(os.path.basename(folder))
-    original(args)
 
 
 @patch("fairseq")
 def known_warnings(module: Any) -> Iterator[None]:
-    """Every log starts with warnings about calls inside fairseq that its users cannot change.
+    """Every log starts with warnings about calls inside fairseq, and a wrong option logs all options of a command.
 
-    Exactly the messages of ``KNOWN`` are silenced; all others are shown as before.
+    Exactly the warnings of ``KNOWN`` are silenced. The error itself names the option.
     """
     for message, category in KNOWN:
         warnings.filterwarnings("ignore", message=message, category=category)
+    logging.getLogger("fairseq.dataclass.utils").setLevel(logging.CRITICAL)
     yield
 
 
@@ -147,8 +139,7 @@ def known_warnings(module: Any) -> Iterator[None]:
 def log_file_once(original: Any, *args: Any, log_file: str | None = None, **kwargs: Any) -> Any:
     """With ``--log-file`` each epoch writes its lines once more than the epoch before.
 
-    fairseq opens the file anew, and adds it to its log, for every bar of progress. Here a bar whose file is open
-    already is made without one.
+    fairseq opens the file for every progress bar and adds it to its log again. Here it is opened once.
     """
     opened = {getattr(handler, "baseFilename", None) for handler in logging.getLogger(original.__module__).handlers}
     if log_file is not None and os.path.abspath(log_file) in opened:
@@ -160,9 +151,9 @@ def log_file_once(original: Any, *args: Any, log_file: str | None = None, **kwar
 def values_of_options(original: Any, parser: Any, input_args: Any = None, *args: Any, **kwargs: Any) -> Any:
     """``--bf16`` stops (``'NoneType' object has no attribute 'xla_device'``); ``--max-tokens -1`` fills the memory.
 
-    fairseq's option parser takes every ``--bf16`` run for a TPU run. Without PyTorch/XLA there is no TPU. And some
-    numbers, such as ``--num-workers 99999``, fill the memory or never end. ``--no-seed-provided`` is forgotten, and
-    a missing ``--arch`` is a traceback without a word.
+    fairseq takes every ``--bf16`` run for a TPU run. Without PyTorch/XLA there is no TPU. Numbers such as
+    ``--num-workers 99999`` fill the memory or never end. ``--no-seed-provided`` is forgotten, and a missing ``--arch``
+    is a traceback without a message.
     """
     try:
         result = original(parser, input_args, *args, **kwargs)
@@ -170,17 +161,12 @@ def values_of_options(original: Any, parser: Any, input_args: Any = None, *args:
         if error.args:
             raise
         raise UserError("--arch is missing; fairseq-train --help lists the architectures") from error
-    given = result[0] if isinstance(result, tuple) else result
+    options = result[0] if isinstance(result, tuple) else result
     if "--no-seed-provided" in (sys.argv[1:] if input_args is None else input_args):
-        given.no_seed_provided = True
+        options.no_seed_provided = True
     if importlib.util.find_spec("torch_xla") is None:
-        given.tpu = False
-    for name, (lowest, highest) in RANGES.items():
-        value = getattr(given, name, None)
-        for number in value if isinstance(value, list) else [value]:
-            if isinstance(number, (int, float)) and not (lowest <= number <= highest and number < math.inf):
-                option = f"--{name.replace('_', '-')}"
-                raise UserError(f"{option} {number} is out of range: {lowest} to {highest}, finite")
+        options.tpu = False
+    require_ranges(vars(options))
     return result
 
 
@@ -190,12 +176,27 @@ def task_of_validation(original: Any, default_task: str | None = None) -> Any:
     return original(default_task or "translation")
 
 
-@patch(*(f"fairseq_cli.{command}" for command in _COMMANDS))
+@patch(*_COMMANDS)
+def options_without_effect(module: Any) -> None:
+    """Options that a command does not read, such as ``fairseq-preprocess --bpe``, are accepted and do nothing.
+
+    So do some without another one, such as ``--ema-decay`` without ``--store-ema``, and some in every command. Here
+    they are refused (:mod:`fairseq_compat.unread_options`).
+    """
+    command = module.__name__.rpartition(".")[2].replace("_", "-")
+
+    @replaces(module, "cli_main")
+    def cli_main(original: Any, *args: Any, **kwargs: Any) -> Any:
+        require_effects(command, sys.argv[1:])
+        return original(*args, **kwargs)
+
+
+@patch(*_COMMANDS, "fairseq_cli.hydra_train")
 def ends_of_commands(module: Any) -> Iterator[None]:
-    """Whatever goes wrong ends in a page of traceback.
+    """Every error ends in a page of traceback, also a missing ``--max-tokens`` or a key that hydra does not know.
 
     Here fairseq's commands end as ours do (:mod:`fairseq_compat.commands.run`): one sentence, and status 1. The
-    traceback of an error that nobody expects is kept in a file; ``--traceback`` prints it.
+    traceback of an unexpected error is kept in a file; ``--traceback`` prints it.
     """
     open_closed_streams()  # before the module sets up logging
     yield
@@ -207,7 +208,7 @@ def ends_of_commands(module: Any) -> Iterator[None]:
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")
         sys.argv[1:] = without_traceback_option(sys.argv[1:])
         command = "fairseq-" + name.replace("_", "-")
-        results: list[Any] = []  # they are no status
+        results: list[Any] = []  # what the command returns is no status
         if status := run_command(command, lambda: results.append(original(*args, **kwargs))):
             sys.exit(status)
         return results[0]
@@ -217,7 +218,7 @@ def ends_of_commands(module: Any) -> Iterator[None]:
 def helps_of_options(module: Any) -> None:
     """The help of some options says the opposite of what they do, or what another option does.
 
-    With ``--skip-remainder-batch`` the last batches of an epoch are left out, not taken in.
+    With ``--skip-remainder-batch`` the last batches of an epoch are left out, not included.
     """
     for (part, name), words in HELPS.items():
         field = getattr(module, part).__dataclass_fields__[name]
@@ -228,33 +229,37 @@ def helps_of_options(module: Any) -> None:
 def kinds_of_values(
     original: Any, parser: Any, dataclass_instance: Any, delete_default: bool = False, with_prefix: str | None = None
 ) -> None:
-    """``--left-pad-source``, "pad the source on the left", pads on the right, and values of some options are any text.
+    """``--left-pad-source``, "pad the source on the left", pads on the right, and some options take any text.
 
-    An option that is true unless it is given a value takes none in fairseq, and makes it false. Those whose default is
-    that of another option, such as ``--max-tokens-valid``, take texts, which end in errors without the option's name.
+    An option that is true by default takes no value in fairseq, and giving it makes it false. Those whose default is
+    another option's, such as ``--max-tokens-valid``, take texts, which end in errors without the option's name.
     """
     for field in dataclasses.fields(dataclass_instance):
         kind = _kind(field)
         default = dataclass_instance._get_default(field.name)
-        is_other = isinstance(default, str) and default.startswith("${") and "help" in field.metadata
-        if kind is None or not (is_other or default is True):
+        is_other_option = isinstance(default, str) and default.startswith("${") and "help" in field.metadata
+        if kind is None or not (is_other_option or default is True):
             continue
+
         name = field.name.replace("_", "-")
         flags = [f"{with_prefix}-{name}" if with_prefix else f"--{name}"]
         if "argparse_alias" in field.metadata:
             flags.append(field.metadata["argparse_alias"])
-        words: dict[str, Any] = {"help": field.metadata.get("help"), "type": kind}
+        settings: dict[str, Any] = {"help": field.metadata.get("help"), "type": kind}
         if kind is truth:
-            words |= {"nargs": "?", "const": True, "metavar": "BOOL", "type": truth}
+            settings |= {"nargs": "?", "const": True, "metavar": "BOOL"}
         if not delete_default:
-            words["default"] = None if is_other else default
+            settings["default"] = None if is_other_option else default
         with contextlib.suppress(argparse.ArgumentError):  # it is there already, as in fairseq
-            parser.add_argument(*flags, **words)
+            parser.add_argument(*flags, **settings)
+    for name in getattr(dataclass_instance, "retired", ()):  # command lines of earlier versions may have it
+        if not hasattr(dataclass_instance, name):
+            parser.add_argument(f"--{name.replace('_', '-')}", help=argparse.SUPPRESS, default=argparse.SUPPRESS)
     original(parser, dataclass_instance, delete_default, with_prefix)
 
 
 def _kind(field: Any) -> Callable[[str], Any] | None:
-    """Return what makes a value of a text, for a field of a dataclass that is a whole number or a truth value."""
+    """Return what converts a text for a dataclass field that is an integer or a truth value."""
     from fairseq.dataclass.utils import interpret_dc_type
 
     kinds: dict[Any, Callable[[str], Any]] = {bool: truth, int: int}
@@ -262,29 +267,28 @@ def _kind(field: Any) -> Callable[[str], Any] | None:
 
 
 def truth(text: str) -> bool:
-    """Return what a text such as ``True`` says.
+    """Return the truth value of a text such as ``True``.
 
     Raises:
-        ValueError: it says neither.
+        ValueError: it has none.
     """
-    values = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    if text.lower() not in values:
+    if text.lower() not in _TRUTH:
         raise ValueError(f"{text!r} is neither True nor False")
-    return values[text.lower()]
+    return _TRUTH[text.lower()]
 
 
 @patch("fairseq.registry", function="setup_registry")
 def parts_without_options(original: Any, registry_name: str, *args: Any, **kwargs: Any) -> Any:
     """``--bpe characters`` and ``--bpe bytes`` are offered and end in ``Could not find 'bpe/characters'``.
 
-    A tokenizer, a kind of subwords or a score has to have a class of options, if an empty one.
+    A tokenizer, a kind of subwords or a score needs a class of options, even an empty one.
     """
-    made = original(registry_name, *args, **kwargs)
-    if made is None or registry_name not in ("--tokenizer", "--bpe", "--scoring"):
-        return made
+    registry = original(registry_name, *args, **kwargs)
+    if registry is None or registry_name not in ("--tokenizer", "--bpe", "--scoring"):
+        return registry
     from fairseq.dataclass import FairseqDataclass
 
-    build, register, *registries = made
+    build, register, *registries = registry
 
     def register_with_options(name: str, dataclass: Any = None) -> Any:
         return register(name, dataclass=dataclass or FairseqDataclass)

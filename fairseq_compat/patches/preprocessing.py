@@ -43,7 +43,7 @@ _preprocessing = _Preprocessing()
 
 
 class WholeFile:
-    """A file that is open for writing: beside its place until it is closed, and gone if anything fails.
+    """A file that is written beside its place until it is closed, and removed if anything fails.
 
     Within ``fairseq-preprocess`` it takes its place when the command is done.
     """
@@ -83,13 +83,13 @@ class WholeFile:
 
 
 def open_whole(path: str, mode: str = "r", **options: Any) -> Any:
-    """Open a file as :func:`fairseq_compat.text.open_text` does, but one that is written anew as a WholeFile."""
+    """Open a file as :func:`fairseq_compat.text.open_text` does; a new one is a :class:`WholeFile`."""
     return WholeFile(path) if mode in ("w", "wb") else open_text(path, mode, **options)
 
 
 @patch("fairseq.data.indexed_dataset")
 def whole_data(module: Any) -> None:
-    """A kill or a full disk leaves half of a data file in place of the one before, and links are written through."""
+    """A kill or a full disk leaves half of a data file in place of the old one, and links are written through."""
     module.open = open_whole
 
 
@@ -123,36 +123,30 @@ def whole_folders(module: Any) -> None:
         log = os.path.join(args.destdir, "preprocess.log")
         if os.path.islink(log):
             os.remove(log)
-        with _preprocessing:
-            original(args)
+        try:
+            with _preprocessing:
+                original(args)
+        except FileExistsError as error:
+            raise UserError(
+                f"{error} exists already; give another --destdir, or the dictionaries to use with --srcdict and "
+                "--tgtdict"
+            ) from error
 
 
-@patch("fairseq_cli.preprocess", function="main")
-def limits_of_dictionaries(original: Any, args: Any) -> None:
-    """``--thresholdsrc`` does nothing beside a ``--srcdict``, nor the target's beside ``--joined-dictionary``."""
-    for side, option in (("src", "--srcdict"), ("tgt", "--tgtdict")):
-        if getattr(args, f"{side}dict"):
+@patch("fairseq_cli.preprocess", before="main")
+def limits_of_dictionaries(args: Any) -> None:
+    """``--thresholdsrc`` does nothing with ``--srcdict``, nor ``--thresholdtgt`` with ``--joined-dictionary``."""
+    for name, default in (("threshold", 0), ("nwords", -1)):
+        source, target = (getattr(args, f"{name}{side}") for side in ("src", "tgt"))
+        for side, limit in (("src", source), ("tgt", target)):
             sides = ("src", "tgt") if args.joined_dictionary else (side,)
-            _require_defaults(args, sides, f"{option} has all of its words")
-    if args.joined_dictionary:
-        for name, default in _LIMITS.items():
-            of_target = getattr(args, f"{name}tgt")
-            if of_target not in (default, getattr(args, f"{name}src")):
-                raise UserError(
-                    f"--{name}tgt {of_target} has no effect with --joined-dictionary; give --{name}src, which is that "
-                    "of the one dictionary"
-                )
-    original(args)
-
-
-#: Options of dictionaries without the side that they end in, and what they are unless they are given.
-_LIMITS = {"threshold": 0, "nwords": -1}
-
-
-def _require_defaults(args: Any, sides: tuple[str, ...], reason: str) -> None:
-    """Raise UserError where limits are given that a dictionary of one of the sides does not keep."""
-    for side in sides:
-        for name, default in _LIMITS.items():
-            value = getattr(args, f"{name}{side}")
-            if value != default:
-                raise UserError(f"--{name}{side} {value} has no effect: {reason}; leave it out")
+            for option in sides:
+                if limit != default and getattr(args, f"{option}dict"):
+                    raise UserError(
+                        f"--{name}{side} {limit} has no effect: --{option}dict has all of its words; leave it out"
+                    )
+        if args.joined_dictionary and target not in (default, source):
+            raise UserError(
+                f"--{name}tgt {target} has no effect with --joined-dictionary; give --{name}src, which is that of the "
+                "one dictionary"
+            )

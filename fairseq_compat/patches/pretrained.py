@@ -8,54 +8,55 @@ from typing import Any
 
 import torch
 
-from fairseq_compat import checkpoints
 from fairseq_compat.errors import UserError
 from fairseq_compat.patching import patch, replaces
-
-#: Of XLM's parameters those that a Transformer has as well begin with one of these, somewhere in their names.
-_OF_TRANSFORMERS = ("embed_tokens", "embed_positions", "layers")
 
 
 @patch("fairseq.tasks.fairseq_task", function="FairseqTask.__init__")
 def options_of_tasks(original: Any, self: Any, cfg: Any, **kwargs: Any) -> None:
     """mBART cannot be fine-tuned: ``'TranslationFromPretrainedBARTTask' object has no attribute 'args'``.
 
-    Neither can other tasks be used that look for their options where earlier versions had them: that of noisy channels,
-    and ``masked_lm`` with ``--mask-whole-words``.
+    Other tasks, too, look for their options where earlier versions had them: that of noisy channels, and ``masked_lm``
+    with ``--mask-whole-words``.
     """
     original(self, cfg, **kwargs)
     if cfg is not None:  # older tasks set their own
         self.args = cfg
 
 
-@patch("fairseq.tasks.translation_from_pretrained_bart")
-def languages_of_mbart(module: Any) -> None:
-    """Without ``--langs`` mBART's task ends in a traceback; a language that is not in it is the unknown word.
+@patch("fairseq.tasks.translation_from_pretrained_bart", function="TranslationFromPretrainedBARTTask.__init__")
+def languages_of_mbart(original: Any, self: Any, args: Any, source_dictionary: Any, target_dictionary: Any) -> None:
+    """Without ``--langs`` mBART's task ends in a traceback, and a language that is not in it is the unknown word.
 
-    All sentences of that language end with the unknown word then, and nothing is said. ``--prepend-bos`` has no effect
-    on text that ``fairseq-interactive`` reads, and other options have none at all.
+    All sentences of that language then end with the unknown word. Some options have no effect.
     """
-    task = module.TranslationFromPretrainedBARTTask
+    if not getattr(args, "langs", None):
+        raise UserError("--langs is missing; give the languages of the pretraining in their order, such as en_XX")
+    for name in ("truncate_source", "num_batch_buckets"):
+        if getattr(args, name, None):
+            raise UserError(f"--{name.replace('_', '-')} has no effect on mBART's task; leave it out")
+    original(self, args, source_dictionary, target_dictionary)  # adds the languages to the dictionaries
+    for side, dictionary in (("source", source_dictionary), ("target", target_dictionary)):
+        language = getattr(args, f"{side}_lang")
+        if dictionary.index(f"[{language}]") == dictionary.unk():
+            raise UserError(
+                f"--{side}-lang {language} is none of --langs {args.langs}; give the languages of the pretraining, and "
+                "name those of the data as they are named there"
+            )
 
-    @replaces(task, "__init__")
-    def __init__(  # noqa: N807  # put in place of a method
-        original: Any, self: Any, args: Any, source_dictionary: Any, target_dictionary: Any
-    ) -> None:
-        if not getattr(args, "langs", None):
-            raise UserError("--langs is missing; give the languages of the pretraining in their order, such as en_XX")
-        for name in ("truncate_source", "num_batch_buckets"):
-            if getattr(args, name, None):
-                raise UserError(f"--{name.replace('_', '-')} has no effect on mBART's task; leave it out")
-        original(self, args, source_dictionary, target_dictionary)
-        for option, language, dictionary in (
-            ("--source-lang", args.source_lang, source_dictionary),
-            ("--target-lang", args.target_lang, target_dictionary),
-        ):
-            if dictionary.index(f"[{language}]") == dictionary.unk():
-                raise UserError(
-                    f"{option} {language} is none of --langs {args.langs}; give the languages of the pretraining, and "
-                    "name those of the data as they are named there"
-                )
+
+@patch("fairseq.tasks.translation_from_pretrained_bart")
+def searches_of_mbart(module: Any) -> None:
+    """mBART's task ignores ``--sampling``, ``--constraints``, ``--lm-path`` and others, and its BLEU is too high.
+
+    ``fairseq-interactive`` ignores ``--prepend-bos``. Sentences end with their language instead of the end of
+    sentences. Here a search differs in nothing else, and in ``--eval-bleu`` that token is no word that every
+    translation and every reference has.
+    """
+    from fairseq.sequence_scorer import SequenceScorer
+    from fairseq.tasks import FairseqTask
+
+    task = module.TranslationFromPretrainedBARTTask
 
     @replaces(task, "build_dataset_for_inference")
     def build_dataset_for_inference(
@@ -66,24 +67,16 @@ def languages_of_mbart(module: Any) -> None:
             src_tokens = [torch.cat([first, tokens]) for tokens in src_tokens]
         return original(self, src_tokens, [len(tokens) + 1 for tokens in src_tokens], constraints)
 
-
-@patch("fairseq.tasks.translation_from_pretrained_bart")
-def searches_of_mbart(module: Any) -> None:
-    """mBART's task ignores ``--sampling``, ``--constraints``, ``--lm-path`` and others, and its BLEU is too high.
-
-    Its sentences end with their language instead of the end of sentences. Here a search differs in nothing else, and in
-    ``--eval-bleu`` that token is no word that every translation and every reference has.
-    """
-    from fairseq.sequence_scorer import SequenceScorer
-    from fairseq.tasks import FairseqTask
-
-    task = module.TranslationFromPretrainedBARTTask
-
     @replaces(task, "build_generator")
     def build_generator(
-        original: Any, self: Any, models: Any, args: Any, seq_gen_cls: Any = None, extra_gen_cls_kwargs: Any = None,
+        original: Any,
+        self: Any,
+        models: Any,
+        args: Any,
+        seq_gen_cls: Any = None,
+        extra_gen_cls_kwargs: Any = None,
         prefix_allowed_tokens_fn: Any = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         end = self.target_dictionary.index(f"[{self.args.target_lang}]")
         if getattr(args, "score_reference", False):
             return SequenceScorer(
@@ -108,36 +101,18 @@ def searches_of_mbart(module: Any) -> None:
         return original(self, SimpleNamespace(generate=generate), {**sample, "target": target}, model)
 
 
-@patch("fairseq.hub_utils", function="GeneratorHubInterface.string")
-def texts_without_languages(original: Any, self: Any, tokens: Any) -> str:
-    """``translate`` of a model of several languages leaves the name of one in each text, as ``[ro_RO]`` at its end."""
-    hidden = set()
-    for language in getattr(self.task, "langs", None) or ():
-        for symbol in (f"[{language}]", f"__{language}__"):
-            if symbol in self.tgt_dict:
-                hidden.add(self.tgt_dict.index(symbol))
-    text: str = self.tgt_dict.string(tokens, extra_symbols_to_ignore=hidden) if hidden else original(self, tokens)
-    return text
-
-
 @patch("fairseq.models.transformer_from_pretrained_xlm", function="upgrade_state_dict_with_xlm_weights")
 def parameters_of_xlm(original: Any, state_dict: dict[str, Any], pretrained_xlm_checkpoint: str | None) -> Any:
-    """A model of XLM with other positions or sizes ends in pages of names, without the option that is missing.
+    """A model of XLM with other positions ends in pages of names, without the option that is missing.
 
     A trained translation model reads XLM's file again wherever it is used, and cannot be used without it.
     """
-    path = pretrained_xlm_checkpoint
-    if path is None:  # a trained model has these parameters already
+    if pretrained_xlm_checkpoint is None:  # a trained model has these parameters already
         return state_dict
-    for name, value in checkpoints.load_checkpoint(path)["model"].items():
-        for part in filter(name.__contains__, _OF_TRANSFORMERS):
-            own = name[name.index(part) :]
-            shape = tuple(state_dict[own].shape) if own in state_dict else None
-            if shape != tuple(value.shape):
-                found = "no such parameter" if shape is None else f"one of {shape}"
-                raise UserError(
-                    f"--pretrained-xlm-checkpoint {path} has {name} of {tuple(value.shape)}, and this model has "
-                    f"{found}: give the sizes of its training, and --encoder-learned-pos, --decoder-learned-pos"
-                )
-            state_dict[own] = value
-    return state_dict
+    try:
+        return original(state_dict, pretrained_xlm_checkpoint)
+    except AssertionError as error:
+        raise UserError(
+            f"--pretrained-xlm-checkpoint {pretrained_xlm_checkpoint} has parameters that this model does not have; "
+            "give the options of its training, and --encoder-learned-pos, --decoder-learned-pos"
+        ) from error

@@ -1,21 +1,28 @@
-"""Patches of resuming: what of optimizer, learning rate and averages a checkpoint has to have, and has to fit."""
+"""Patches of resuming: what a checkpoint must have of optimizer, learning rate and averages, and must match."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from fairseq_compat import checkpoints, provenance
+import torch
+
+from fairseq_compat import checkpoints, provenance, versions
 from fairseq_compat.errors import UserError
 from fairseq_compat.literals import dictionary
-from fairseq_compat.patches.saving import SCORE_OF_EPOCH
+from fairseq_compat.patches.saving import KIND_OF_SCORE, SCORE_OF_EPOCH, counts_of_patience, kind_of_score
 from fairseq_compat.patching import patch, replaces
 
 logger = logging.getLogger(__name__)
 
-#: Of a checkpoint's ``extra_state``: the updates since the moving average had its last one.
+#: Of a checkpoint's ``extra_state``: the updates since the last one of the moving average.
 SINCE_AVERAGE = "updates_since_ema"
+
+#: Of a checkpoint's ``extra_state``: how many validations in a row were no better, and the best score.
+PATIENCE = "patience"
 
 
 @patch("fairseq.optim.lr_scheduler.reduce_lr_on_plateau")
@@ -44,16 +51,16 @@ def validations_without_progress(module: Any) -> None:
 def rate_of_annealed_epochs(module: Any) -> None:
     """``--lr-scheduler polynomial_decay`` with ``--force-anneal`` takes another rate after a stop.
 
-    An annealed epoch begins with the rate that the one before ended with, and decays from there. A run that goes on
-    within such an epoch takes the rate of that moment for its first. Here a checkpoint has the rate and its epoch.
+    An annealed epoch begins with the last rate of the epoch before, and decays from there. A run that resumes within
+    such an epoch takes the rate of that moment for its first. Here a checkpoint has the rate and its epoch.
     """
 
     @replaces(module.PolynomialDecayLRSchedule, "get_next_lr")
     def get_next_lr(original: Any, self: Any, epoch: int) -> Any:
         is_annealed = self.cfg.force_anneal is not None and epoch >= self.cfg.force_anneal
-        goes_on = epoch == getattr(self, "begun_epoch", None)
+        is_same_epoch = epoch == getattr(self, "begun_epoch", None)
         self.begun_epoch = epoch
-        return self.lr if is_annealed and goes_on else original(self, epoch)
+        return self.lr if is_annealed and is_same_epoch else original(self, epoch)
 
     @replaces(module.PolynomialDecayLRSchedule, "state_dict")
     def state_dict(original: Any, self: Any) -> dict[str, Any]:
@@ -67,47 +74,38 @@ def rate_of_annealed_epochs(module: Any) -> None:
 
 
 @patch("fairseq.checkpoint_utils", function="load_checkpoint")
-def end_of_the_last_epoch(original: Any, cfg: Any, trainer: Any, **options: Any) -> Any:
-    """The score that an epoch ends with is lost for the learning rate where a run stops there.
+def rates_of_resumed_runs(original: Any, cfg: Any, trainer: Any, **options: Any) -> Any:
+    """A run that stops at the end of an epoch loses the score that the learning rate depends on.
 
-    fairseq saves first and gives the scheduler the score afterwards. Here a run that goes on with the next epoch does
-    that before.
+    fairseq saves first and gives the scheduler the score afterwards. Here a run that resumes with the next epoch does
+    that before. And with ``--reset-lr-scheduler`` the rate of ``reduce_lr_on_plateau`` is the checkpoint's, whatever
+    ``--lr`` is: it comes back with the optimizer, and this scheduler sets none after its warm-up. Here it is ``--lr``.
     """
+    dictionary("--optimizer-overrides", cfg.optimizer_overrides)
     extra_state, epoch_itr = original(cfg, trainer, **options)
-    # --finetune-from-model resets all of that, but in a run of its own that goes on.
+
+    # --finetune-from-model resets the scheduler, too, but not in a run of its own that resumes.
     is_reset = cfg.reset_optimizer or cfg.reset_lr_scheduler or trainer.get_num_updates() == 0
     place = (extra_state or {}).get("train_iterator") or {}
     if not is_reset and place.get("version", 1) >= 2 and place["iterations_in_epoch"] == 0 and place["epoch"] > 1:
         score = extra_state.get(SCORE_OF_EPOCH, extra_state.get("val_loss"))
         trainer.lr_step(place["epoch"] - 1, score)
-    return extra_state, epoch_itr
 
-
-@patch("fairseq.checkpoint_utils", function="load_checkpoint")
-def rate_of_a_new_plateau(original: Any, cfg: Any, trainer: Any, **options: Any) -> Any:
-    """``--reset-lr-scheduler`` with ``reduce_lr_on_plateau`` goes on with the checkpoint's rate, whatever ``--lr`` is.
-
-    The rate comes back with the optimizer, and this scheduler sets none after its warm-up. Here it begins with its own.
-    """
-    extra_state, epoch_itr = original(cfg, trainer, **options)
     scheduler = trainer.lr_scheduler
-    begins = extra_state is not None and cfg.reset_lr_scheduler and not cfg.reset_optimizer
-    if begins and type(scheduler).__name__ == "ReduceLROnPlateauLRSchedule" and scheduler.warmup_end:
+    is_new_scheduler = extra_state is not None and cfg.reset_lr_scheduler and not cfg.reset_optimizer
+    if is_new_scheduler and type(scheduler).__name__ == "ReduceLROnPlateauLRSchedule" and scheduler.warmup_end:
         trainer.optimizer.set_lr(scheduler.cfg.lr[0])
     return extra_state, epoch_itr
 
 
-@patch("fairseq.checkpoint_utils", function="load_checkpoint")
-def dictionary_of_overrides(original: Any, cfg: Any, trainer: Any, **options: Any) -> Any:
-    """A mistake in ``--optimizer-overrides`` is an error without the name of the option."""
-    dictionary("--optimizer-overrides", cfg.optimizer_overrides)
-    return original(cfg, trainer, **options)
-
-
 @patch("fairseq.optim.fairseq_optimizer", function="FairseqOptimizer.load_state_dict")
-def known_overrides(original: Any, self: Any, state_dict: Any, optimizer_overrides: Any = None) -> None:
-    """``--optimizer-overrides`` with a name that the optimizer does not have, or with the rate, changes nothing."""
-    known = {name for group in self.param_groups for name in group} - {"params", "lr"}
+def options_of_optimizers(original: Any, self: Any, state_dict: Any, optimizer_overrides: Any = None) -> None:
+    """Another ``--weight-decay`` or ``--adam-betas`` does nothing in a resumed run, which keeps the old one.
+
+    ``--optimizer-overrides`` with a name that the optimizer does not have, or with the rate, changes nothing either.
+    """
+    asked = [dict(group) for group in self.param_groups]
+    known = {name for group in asked for name in group} - {"params", "lr"}
     for name in optimizer_overrides or {}:
         if name == "lr":
             raise UserError("--optimizer-overrides 'lr' has no effect, as the scheduler sets the rate; give --lr")
@@ -115,37 +113,224 @@ def known_overrides(original: Any, self: Any, state_dict: Any, optimizer_overrid
             raise UserError(
                 f"--optimizer-overrides {name!r} is no option of the optimizer; it has {', '.join(sorted(known))}"
             )
+
     original(self, state_dict, optimizer_overrides)
+    # Only what the command line says: groups also have what an optimizer keeps for itself.
+    names = getattr(self, "optimizer_config", {}).keys() - {"lr", *(optimizer_overrides or {})}
+    for asked_group, group in zip(asked, self.param_groups, strict=False):
+        for name in asked_group.keys() & group.keys() & names:
+            wanted, trained = _comparable(asked_group[name]), _comparable(group[name])
+            if wanted != trained:
+                raise UserError(
+                    f"the checkpoint's optimizer has {name} {trained}, and this command's {wanted}; give the option of "
+                    f"its training, or --optimizer-overrides \"{{'{name}': {wanted}}}\" to go on with another value"
+                )
+
+
+def _comparable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 @patch("fairseq.trainer")
-def moving_averages(module: Any) -> None:
-    """With ``--ema-update-freq`` a resumed run counts the updates between two of the average from 0.
+def resumed_trainers(module: Any) -> None:
+    """A checkpoint is resumed with a dictionary in another order, or with swapped languages, without a word.
 
-    ``--store-ema`` with a checkpoint that has no average, to go on from or to fine-tune, ends in ``KeyError: 'model'``:
-    fairseq begins one with the model's values, which it has let go of before. Here it begins with the loaded model.
+    No tensor shows that, nor another number of attention heads. ``--patience`` forgets how many validations in a row
+    were no better, and ``--ema-update-freq`` the updates since the last one of the average. With ``--store-ema``, a
+    checkpoint without an average ends in ``KeyError: 'model'``.
+
+    Here every checkpoint has all of this in its ``extra_state``, with the versions that wrote it. What it belongs to
+    (:mod:`fairseq_compat.provenance`) is compared when a training resumes, and a new average begins with its model.
     """
 
     @replaces(module.Trainer, "state_dict")
     def state_dict(original: Any, self: Any) -> dict[str, Any]:
         state: dict[str, Any] = original(self)
+        extra_state = state["extra_state"]
+        record = getattr(self, "belongs_to", None) or provenance.of_training(self.task, self.cfg)
+        extra_state[provenance.ENTRY] = dict(record)
+        extra_state["versions"] = versions.recorded_versions()
+        counts = {name: value for name, value in counts_of_patience().items() if name in ("best", "num_runs")}
+        if counts:
+            extra_state[PATIENCE] = counts
         if self.cfg.ema.store_ema:
-            state["extra_state"][SINCE_AVERAGE] = self.ema.update_freq_counter
+            extra_state[SINCE_AVERAGE] = self.ema.update_freq_counter
         return state
 
     @replaces(module.Trainer, "load_checkpoint")
-    def load_checkpoint(original: Any, self: Any, *args: Any, **options: Any) -> Any:
+    def load_checkpoint(
+        original: Any, self: Any, filename: str, reset_optimizer: bool = False, reset_lr_scheduler: bool = False,
+        optimizer_overrides: Any = None, reset_meters: bool = False,
+    ) -> Any:  # fmt: skip
+        _compare(self, filename, reset_optimizer=reset_optimizer, reset_lr_scheduler=reset_lr_scheduler)
         averages = self.cfg.ema.store_ema
-        self.cfg.ema.store_ema = False  # the average is loaded here
+        self.cfg.ema.store_ema = False  # the average is loaded below
         try:
-            extra_state = original(self, *args, **options)
+            extra_state = original(
+                self, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters
+            )
+        except Exception as error:
+            if not isinstance(error, UserError):
+                _require_same_sizes(filename, self.get_model())
+            raise
         finally:
             self.cfg.ema.store_ema = averages
-        if averages and extra_state is not None:
+        if extra_state is None:  # there is no such file
+            return None
+
+        _restore_patience(self.cfg.checkpoint, filename, extra_state, is_reset=reset_optimizer or reset_meters)
+        if averages:
             _load_average(self, extra_state)
-        elif "ema" in (extra_state or {}):
+        elif "ema" in extra_state:
             logger.warning("the checkpoint has a moving average; without --store-ema, later ones have none")
         return extra_state
+
+
+def _compare(trainer: Any, path: str, *, reset_optimizer: bool, reset_lr_scheduler: bool) -> None:
+    """Compare a checkpoint with the training that begins with it, and set the record of that training.
+
+    Raises:
+        UserError: it belongs to other data or to another model, or cannot be resumed with these options.
+    """
+    trainer.belongs_to = provenance.of_training(trainer.task, trainer.cfg)
+    if not trainer.is_data_parallel_master or not os.path.isfile(path):
+        return
+    state = checkpoints.load_checkpoint(path, mapped=True)
+    is_new = reset_optimizer or trainer.cfg.checkpoint.reset_dataloader
+    if not is_new:
+        provenance.require_same_architecture(path, checkpoints.options_in(state), trainer.cfg.model)
+    _require_averages_of_model(state, path, trainer.get_model())
+    recorded = provenance.recorded_in(state)
+    trainer.belongs_to = provenance.require_resumable(path, recorded, trainer.task, trainer.cfg, is_new=is_new)
+    if not reset_optimizer:
+        _require_same_training(state, path, trainer, reset_lr_scheduler=reset_lr_scheduler)
+
+
+def _require_averages_of_model(state: Any, name: str, model: torch.nn.Module) -> None:
+    """Raise UserError where moving averages are not those of a checkpoint's model, which fairseq does not notice."""
+    extra_state = state.get("extra_state") or {}
+    for entry in ("ema", "ema_fp32_params"):
+        average = extra_state.get(entry)
+        if average is None:
+            continue
+        is_same = average.keys() == state["model"].keys()
+        for key, tensor in average.items() if is_same else ():
+            parameter = state["model"][key]
+            types = {parameter.dtype, parameter.dtype if entry == "ema" else torch.float32}
+            # What overlaps in memory is written to more than once.
+            is_whole = tensor.stride() == torch.empty_like(tensor).stride()
+            is_same = is_same and tensor.shape == parameter.shape and tensor.dtype in types and is_whole
+        if not is_same:
+            raise UserError(f"{name} is damaged: its moving averages ({entry}) are not those of its model")
+        checkpoints.require_finite(average.items(), name)
+        checkpoints.require_one_value(model, average)
+
+
+def _require_same_training(state: Any, name: str, trainer: Any, *, reset_lr_scheduler: bool) -> None:
+    """Raise UserError unless a training can go on with the optimizer and the learning rate of a checkpoint.
+
+    fairseq begins again at update 1 where a checkpoint has no optimizer state, and ends with an exception, or misreads
+    a state, where another optimizer or scheduler is asked for.
+    """
+    if state.get("last_optimizer_state") is None:
+        raise UserError(
+            f"{name} has no optimizer state, as with --no-save-optimizer-state and after averaging, so that its "
+            "training cannot go on; add --reset-optimizer to train from its weights, from update 1"
+        )
+    for trained, asked, reset in _differences(state, trainer):
+        is_reset = reset_lr_scheduler and reset == "--reset-lr-scheduler"
+        if trained != asked and not is_reset:
+            raise UserError(
+                f"{name} was trained with {trained}, and this command has {asked}; give {trained}, or {reset} to "
+                "begin with another one"
+            )
+
+
+def _differences(state: Any, trainer: Any) -> list[tuple[str, str, str]]:
+    """Return what a checkpoint was trained with, what a trainer has instead, and the option that begins with it."""
+    from fairseq.optim import OPTIMIZER_REGISTRY
+    from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY
+
+    options = state.get("cfg") or state.get("args")
+    differences = []
+    for part, reset in (
+        ("criterion", "--reset-optimizer"),
+        ("optimizer", "--reset-optimizer"),
+        ("lr_scheduler", "--reset-lr-scheduler"),
+    ):
+        trained = provenance.settings_in(part, options).get(part)
+        asked = provenance.settings_in(part, trainer.cfg).get(part)
+        if trained is None or asked is None:
+            continue
+        if part == "criterion":
+            asked_class = type(trainer.get_criterion()).__name__
+            history = state.get("optimizer_history") or [{}]
+            is_same = history[-1].get("criterion_name", asked_class) == asked_class
+        elif part == "optimizer":
+            classes = [OPTIMIZER_REGISTRY.get(name) for name in (trained, asked)]
+            # Ours has the class name of the one that it stands for.
+            is_same = None in classes or classes[0].__name__ == classes[1].__name__
+        else:
+            is_same = trained in (asked, *getattr(LR_SCHEDULER_REGISTRY.get(asked), "continues", ()))
+        if not is_same:
+            option = f"--{part.replace('_', '-')}"
+            differences.append((f"{option} {trained}", f"{option} {asked}", reset))
+
+    if provenance.settings_in("lr_scheduler", trainer.cfg).get("lr_scheduler") == "reduce_lr_on_plateau":
+        # Its rate goes on with that of the optimizer; --lr is where it began.
+        first_rates = checkpoints.options_in(state, "optimization").get("lr")
+        if first_rates is not None:
+            asked_rates = trainer.cfg.optimization.lr
+            differences.append((_rate(first_rates), _rate(asked_rates), "--reset-lr-scheduler"))
+    common = checkpoints.options_in(state, "common")
+    if common:
+        differences.append((_precision(common), _precision(trainer.cfg.common), "--reset-optimizer"))
+    return differences
+
+
+def _rate(rates: Any) -> str:
+    return f"--lr {','.join(str(float(rate)) for rate in rates)}"
+
+
+def _precision(common: Mapping[str, Any]) -> str:
+    """Return the options of precision by their effect on an optimizer's state, which is the same for fp16 and bf16."""
+    if common.get("memory_efficient_fp16") or common.get("memory_efficient_bf16"):
+        return "--memory-efficient-fp16 or --memory-efficient-bf16"
+    if common.get("amp"):
+        return "--amp"
+    return "--fp16 or --bf16" if common.get("fp16") or common.get("bf16") else "float32"
+
+
+def _require_same_sizes(path: str, model: torch.nn.Module) -> None:
+    """Raise UserError where a checkpoint that could not be loaded has other parameters than a model."""
+    trained, asked = checkpoints.load_checkpoint(path, mapped=True)["model"], model.state_dict()
+    for name in {**asked, **trained}:
+        trained_shape = tuple(trained[name].shape) if name in trained else None
+        asked_shape = tuple(asked[name].shape) if name in asked else None
+        if trained_shape != asked_shape:
+            in_file = f"no {name}" if trained_shape is None else f"{name} of {trained_shape}"
+            in_model = "none" if asked_shape is None else f"one of {asked_shape}"
+            raise UserError(
+                f"{path} has {in_file}, and this model has {in_model}: give the options of its training, and data made "
+                "with its dictionaries, fairseq-preprocess --srcdict and --tgtdict"
+            )
+
+
+def _restore_patience(options: Any, path: str, extra_state: dict[str, Any], *, is_reset: bool) -> None:
+    """Restore how many validations were no better, unless a checkpoint's scores cannot be compared with new ones."""
+    kind = kind_of_score(options)
+    trained_kind = extra_state.get(KIND_OF_SCORE, kind)
+    if trained_kind != kind:  # BLEU is not compared with a loss
+        logger.info("the best checkpoint was that of the %s; now it is that of the %s", trained_kind, kind)
+        for entry in ("best", PATIENCE, "val_loss"):
+            extra_state.pop(entry, None)
+        extra_state[SCORE_OF_EPOCH] = None
+    is_own = Path(path).resolve().parent == Path(options.save_dir).resolve()
+    if options.reset_dataloader and not is_own:  # another run's best score, which may never be reached
+        extra_state.pop("best", None)
+        extra_state.pop(PATIENCE, None)
+    if not is_reset:
+        counts_of_patience().update(extra_state.get(PATIENCE) or {})
 
 
 def _load_average(trainer: Any, extra_state: Mapping[str, Any]) -> None:
@@ -161,95 +346,3 @@ def _load_average(trainer: Any, extra_state: Mapping[str, Any]) -> None:
     if options.ema_fp32:
         ema.build_fp32_params(extra_state.get("ema_fp32_params"))
     ema.update_freq_counter = extra_state.get(SINCE_AVERAGE, 0)
-
-
-@patch("fairseq.optim.fairseq_optimizer", function="FairseqOptimizer.load_state_dict")
-def options_of_optimizers(original: Any, self: Any, state_dict: Any, optimizer_overrides: Any = None) -> None:
-    """Another ``--weight-decay`` or ``--adam-betas`` does nothing in a resumed run, which goes on with the old one."""
-    asked = [dict(group) for group in self.param_groups]
-    original(self, state_dict, optimizer_overrides)
-    # What the command line says; in groups there is also what an optimizer keeps for itself.
-    names = getattr(self, "optimizer_config", {}).keys() - {"lr", *(optimizer_overrides or {})}
-    for before, group in zip(asked, self.param_groups, strict=False):
-        for name in before.keys() & group.keys() & names:
-            given, trained = _comparable(before[name]), _comparable(group[name])
-            if given != trained:
-                raise UserError(
-                    f"the checkpoint's optimizer has {name} {trained}, and this command's {given}; give the option of "
-                    f"its training, or --optimizer-overrides \"{{'{name}': {given}}}\" to go on with another value"
-                )
-
-
-def _comparable(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def require_same_training(state: Any, name: str, trainer: Any, *, reset_lr_scheduler: bool) -> None:
-    """Raise UserError unless a training can go on with the optimizer and the learning rate of a checkpoint.
-
-    fairseq begins again at update 1 where a checkpoint has no optimizer state, and ends with an exception, or takes a
-    state for what it is not, where another optimizer or scheduler is asked for.
-    """
-    if state.get("last_optimizer_state") is None:
-        raise UserError(
-            f"{name} has no optimizer state, as with --no-save-optimizer-state and after averaging, so that its "
-            "training cannot go on; add --reset-optimizer to train from its weights, from update 1"
-        )
-    for trained, asked, reset in _choices(state, trainer):
-        is_reset = reset_lr_scheduler and reset == "--reset-lr-scheduler"
-        if trained != asked and not is_reset:
-            raise UserError(
-                f"{name} was trained with {trained}, and this command has {asked}; give {trained}, or {reset} to "
-                "begin with another one"
-            )
-
-
-def _choices(state: Any, trainer: Any) -> list[tuple[str, str, str]]:
-    """Return what a checkpoint was trained with, what a trainer has instead, and the option that begins with it."""
-    from fairseq.optim import OPTIMIZER_REGISTRY
-    from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY
-
-    options = state.get("cfg") or state.get("args")
-    last = (state.get("optimizer_history") or [{}])[-1]
-    choices = []
-
-    def compare(part: str, reset: str, is_same: Callable[[str, str], bool]) -> None:
-        trained, asked = (provenance.settings_in(part, given).get(part) for given in (options, trainer.cfg))
-        if trained is not None and asked is not None and not is_same(trained, asked):
-            option = f"--{part.replace('_', '-')}"
-            choices.append((f"{option} {trained}", f"{option} {asked}", reset))
-
-    def same_optimizer(trained: str, asked: str) -> bool:
-        classes = [OPTIMIZER_REGISTRY.get(name) for name in (trained, asked)]
-        # Ours has the name of the one that it stands for.
-        return None in classes or classes[0].__name__ == classes[1].__name__
-
-    def same_scheduler(trained: str, asked: str) -> bool:
-        return trained in (asked, *getattr(LR_SCHEDULER_REGISTRY.get(asked), "continues", ()))
-
-    criterion = type(trainer.get_criterion()).__name__
-    compare("criterion", "--reset-optimizer", lambda trained, asked: last.get("criterion_name", criterion) == criterion)
-    compare("optimizer", "--reset-optimizer", same_optimizer)
-    compare("lr_scheduler", "--reset-lr-scheduler", same_scheduler)
-    if provenance.settings_in("lr_scheduler", trainer.cfg).get("lr_scheduler") == "reduce_lr_on_plateau":
-        # Its rate goes on with what the optimizer has; --lr is where it began.
-        begun = checkpoints.options_in(state, "optimization").get("lr")
-        if begun is not None:
-            choices.append((_rate(begun), _rate(trainer.cfg.optimization.lr), "--reset-lr-scheduler"))
-    recorded = checkpoints.options_in(state, "common")
-    if recorded:
-        choices.append((_precision(recorded), _precision(trainer.cfg.common), "--reset-optimizer"))
-    return choices
-
-
-def _rate(rates: Any) -> str:
-    return f"--lr {','.join(str(float(rate)) for rate in rates)}"
-
-
-def _precision(common: Mapping[str, Any]) -> str:
-    """Return the options of precision by what they do to an optimizer's state, which is one for fp16 and bf16."""
-    if common.get("memory_efficient_fp16") or common.get("memory_efficient_bf16"):
-        return "--memory-efficient-fp16 or --memory-efficient-bf16"
-    if common.get("amp"):
-        return "--amp"
-    return "--fp16 or --bf16" if common.get("fp16") or common.get("bf16") else "float32"

@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import re
+import sys
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -119,6 +120,14 @@ def checkpoints_asked_for(original: Any, cfg: Any, trainer: Any, epoch_itr: Any,
         first, epoch, updates, val_loss, time.perf_counter() - started,
     )  # fmt: skip
     _remove_old(cfg, suffix, epoch, updates)
+
+
+def counts_of_patience() -> dict[str, Any]:
+    """Return the attributes of ``should_stop_early`` of the running ``fairseq-train``, ``num_runs`` and ``best``.
+
+    They are how fairseq counts validations that were no better. In other programs there are none.
+    """
+    return vars(getattr(sys.modules.get("fairseq_cli.train"), "should_stop_early", lambda: None))
 
 
 def kind_of_score(cfg: Any) -> str:

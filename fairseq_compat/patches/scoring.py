@@ -10,7 +10,7 @@ from typing import Any
 from fairseq_compat.errors import UserError
 from fairseq_compat.files import require_file
 from fairseq_compat.patching import patch, replaces
-from fairseq_compat.text import TextFile, decoded
+from fairseq_compat.text import TextFile
 
 #: A number beyond those of all dictionaries.
 _BEYOND = 2**30
@@ -42,8 +42,8 @@ def scores_of_nothing(module: Any) -> None:
 def words_of_empty_lines(original: Any, self: Any, ref: Any, pred: Any) -> None:
     """BLEU counts an empty line as one word, and the words ``</s>`` and ``<pad>`` at the end of a line as none.
 
-    fairseq's extension strips ends of sentences and padding, but always leaves one token. Here the one end of each
-    sentence is stripped before, and empty lines are counted in Python.
+    fairseq's extension strips ends of sentences and padding, but always leaves one token. Here the end of each sentence
+    is stripped before, and empty lines are counted in Python.
     """
     ref, pred = (_without_end(tokens, self.eos) for tokens in (ref, pred))
     if len(ref) and len(pred):
@@ -72,8 +72,8 @@ def _with_words(tokens: Any, scorer: Any) -> Any:
 def scored_lines(original: Any) -> None:
     """``fairseq-score`` scores 2 hypotheses and 3 references as if there were 2, and ends lines at carriage returns.
 
-    It stops with ``--sentence-bleu``, and with the sacrebleu of today, and with ``--sacrebleu`` ignores the case or the
-    order that were asked for. Texts are UTF-8, and their lines end at line feeds.
+    It stops with ``--sentence-bleu`` and with a current sacrebleu, and with ``--sacrebleu`` ignores ``--ignore-case``
+    and ``--order``. Here texts are UTF-8, and their lines end at line feeds.
     """
     parser = sys.modules["fairseq_cli.score"].get_parser()
     options = parser.parse_args()
@@ -94,12 +94,10 @@ def scored_lines(original: Any) -> None:
 
 def _lines(path: str, ignore_case: bool) -> list[str]:
     """Return the lines of a text; ``-`` is stdin."""
-    if path == "-":
-        lines = [decoded(line, number, path) for number, line in enumerate(sys.stdin.buffer, start=1)]
-    else:
+    if path != "-":
         require_file(path)
-        with TextFile(path) as file:
-            lines = file.readlines()
+    with TextFile(path) as file:
+        lines = file.readlines()
     texts = [line.removesuffix("\n").removesuffix("\r") for line in lines]
     return [text.lower() for text in texts] if ignore_case else texts
 

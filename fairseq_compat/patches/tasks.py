@@ -39,7 +39,7 @@ class _FirstDeclarations:
 def beginnings_of_words(original: Any, args: Any, dictionary: Any) -> Any:
     """``--mask-whole-words`` and ``--mask-length word`` end in tracebacks with subwords that mark the ends of words.
 
-    So they do where a task has its own options only, without ``--bpe``, which is beside them in the configuration.
+    So do tasks that only have their own options, without ``--bpe``, which is next to them in the configuration.
     """
     from fairseq.data import encoders
 
@@ -49,17 +49,10 @@ def beginnings_of_words(original: Any, args: Any, dictionary: Any) -> Any:
     bpe = encoders.build_bpe(args)
     if bpe is not None and not hasattr(bpe, "is_beginning_of_word"):
         raise UserError(
-            f"--bpe {_name_of(bpe)} does not tell which tokens begin a word, as masking whole words needs; give "
-            "sentencepiece, gpt2, bert or hf_byte_bpe, or leave it out to mask tokens"
+            f"--bpe of the class {type(bpe).__name__} does not tell which tokens begin a word, as masking whole words "
+            "needs; give sentencepiece, gpt2, bert or hf_byte_bpe, or leave it out to mask tokens"
         )
     return original(args, dictionary)
-
-
-def _name_of(bpe: Any) -> str:
-    """Return the name of subwords in options."""
-    from fairseq.data import encoders
-
-    return next((name for name, kind in encoders.BPE_REGISTRY.items() if type(bpe) is kind), type(bpe).__name__)
 
 
 @patch("fairseq.tasks.multilingual_masked_lm", function="MultiLingualMaskedLMTask._get_whole_word_mask")
@@ -113,9 +106,9 @@ def sums_of_losses(
     update_num: int,
     ignore_grad: bool = False,
 ) -> tuple[float, float, Any]:
-    """``--task semisupervised_translation`` stops in its first update: it adds to sums that it has not begun with.
+    """``--task semisupervised_translation`` stops in its first update: it adds to sums that do not exist.
 
-    Here what is logged of a kind of data has its name, as in ``multilingual_translation``.
+    Here values in the log have the name of their kind of data, as in ``multilingual_translation``.
     """
     model.train()
     if update_num > 0:
@@ -147,25 +140,18 @@ def sums_of_losses(
 
 @patch("fairseq.data.resampling_dataset", function="ResamplingDataset.__init__")
 def all_sentences_once(
-    original: Any,
-    self: Any,
-    dataset: Any,
-    weights: Any = None,
-    replace: bool = True,
-    size_ratio: float = 1.0,
-    batch_by_size: bool = True,
-    seed: int = 0,
-    epoch: int = 1,
-) -> None:
+    original: Any, self: Any, dataset: Any, weights: Any = None, replace: bool = True, size_ratio: float = 1.0,
+    *args: Any, **kwargs: Any,
+) -> None:  # fmt: skip
     """``--task multilingual_language_modeling`` stops where a language has the size that it is to have.
 
     That is each language by default. Here all sentences are taken once then.
     """
     is_whole = size_ratio == 1.0 and not replace
-    original(self, dataset, weights, replace or is_whole, size_ratio, batch_by_size, seed, epoch)
+    original(self, dataset, weights, replace or is_whole, size_ratio, *args, **kwargs)
     if is_whole:
         self.replace = False
-        self._cur_epoch = None
+        epoch, self._cur_epoch = self._cur_epoch, None
         self.set_epoch(epoch)
 
 

@@ -39,13 +39,15 @@ def lines_of_parts(module: Any) -> None:
 
 
 @patch(
-    "fairseq.data.indexed_dataset", "fairseq.data.multilingual.multilingual_data_manager", "fairseq.utils",
+    "fairseq.data.indexed_dataset",
+    "fairseq.data.multilingual.multilingual_data_manager",
+    "fairseq.utils",
     "fairseq_cli.preprocess",
-)  # fmt: skip
+)
 def lines_of_texts(module: Any) -> None:
-    """Data of the kind ``raw``, alignments and lists end lines at carriage returns, and some are in the locale's code.
+    """``raw`` data, alignments and lists end lines at carriage returns, and some are read in the locale's encoding.
 
-    Here they are read as all other texts are.
+    Here they are read like all other texts.
     """
     module.open = open_text
 
@@ -63,45 +65,31 @@ def interactive_lines(original: Any, input: str, buffer_size: int) -> Iterator[l
             yield buffer
 
 
-@patch("fairseq_cli.preprocess", function="main")
-def options_of_preprocess(original: Any, args: Any) -> None:
-    """A folder that has dictionaries already, and an option without another that it needs, end in tracebacks."""
-    try:
-        original(args)
-    except AssertionError as error:  # so are options checked
-        raise UserError(str(error)) from error
-    except FileExistsError as error:
-        raise UserError(
-            f"{error} exists already; give another --destdir, or the dictionaries to use with --srcdict and --tgtdict"
-        ) from error
-
-
-@patch("fairseq_cli.preprocess", function="main")
-def parallel_texts(original: Any, args: Any) -> None:
+@patch("fairseq_cli.preprocess", before="main")
+def parallel_texts(args: Any) -> None:
     """Source and target with different numbers of lines are binarized without a word; a training stops much later.
 
     Here they are refused before anything is written, and so are alignments of another number of sentences, or of words
-    that a sentence does not have: a training leaves out all of that sentence's, with a line in its log.
+    that a sentence does not have: a training ignores all of that sentence's, with a line in its log.
     """
-    if not args.dict_only:
-        for texts in _parallel_texts(args):
-            # What is missing is named by fairseq.
-            texts = [text for text in texts if os.path.isfile(text)]
-            require_parallel(texts)
-            if not args.only_source:
-                for alignments in texts[2:]:
-                    _require_alignments(alignments, *texts[:2])
-    original(args)
+    for texts in () if args.dict_only else _parallel_texts(args):
+        # What is missing is named by fairseq.
+        texts = [text for text in texts if os.path.isfile(text)]
+        require_parallel(texts)
+        if not args.only_source:
+            for alignments in texts[2:]:
+                _require_alignments(alignments, *texts[:2])
 
 
 def _require_alignments(alignments: str, source: str, target: str) -> None:
     """Raise UserError unless each line of a file has pairs of places of words in a source and a target, from 0."""
     with TextFile(alignments) as pairs, TextFile(source) as sources, TextFile(target) as targets:
-        for number, line in enumerate(zip(pairs, sources, targets, strict=False), start=1):
-            lengths = [len(sentence.split()) for sentence in line[1:]]
-            for pair in line[0].split():
+        for number, (line, *sentences) in enumerate(zip(pairs, sources, targets, strict=False), start=1):
+            lengths = [len(sentence.split()) for sentence in sentences]
+            for pair in line.split():
                 places = [int(place) for place in pair.split("-") if place.isdecimal()]
-                if pair.count("-") != 1 or len(places) != 2 or places[0] >= lengths[0] or places[1] >= lengths[1]:
+                is_pair = pair.count("-") == 1 and len(places) == 2
+                if not is_pair or places[0] >= lengths[0] or places[1] >= lengths[1]:
                     raise UserError(
                         f"{alignments} has {pair[:100]!r} in line {number}, of which {source} has {lengths[0]} words "
                         f"and {target} {lengths[1]}; give pairs of their places, counted from 0, such as 0-0"
@@ -150,26 +138,22 @@ def _parallel_texts(args: Any) -> Iterator[list[str]]:
         yield texts
 
 
-@patch("fairseq.data.language_pair_dataset", function="LanguagePairDataset.__init__")
-def parallel_data(
-    original: Any, self: Any, src: Any, src_sizes: Any, src_dict: Any, tgt: Any = None, *args: Any, **kwargs: Any
-) -> None:
+@patch("fairseq.data.language_pair_dataset", before="LanguagePairDataset.__init__")
+def parallel_data(src: Any, tgt: Any, align_dataset: Any) -> None:
     """Source and target of different length that were binarized one by one end a training in an assertion.
 
     ``--load-alignments`` of data in several parts ends in an ``IndexError``, or gives sentences those of others.
     """
-    aligned = kwargs.get("align_dataset")
-    if aligned is not None and len(aligned) != len(src):
+    if align_dataset is not None and len(align_dataset) != len(src):
         raise UserError(
-            f"--load-alignments: the data have {len(src):,} sentences, and {len(aligned):,} with alignments; make one "
-            "part of train, train1 and so on, without --upsample-primary"
+            f"--load-alignments: the data have {len(src):,} sentences, and {len(align_dataset):,} with alignments; "
+            "make one part of train, train1 and so on, without --upsample-primary"
         )
     if tgt is not None and len(src) != len(tgt):
         raise UserError(
             f"the data have {len(src):,} sentences of the source and {len(tgt):,} of the target; make them anew, of "
             "texts with the same number of lines"
         )
-    original(self, src, src_sizes, src_dict, tgt, *args, **kwargs)
 
 
 @patch("fairseq.binarizer", "fairseq.data.dictionary")

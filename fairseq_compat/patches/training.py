@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from fairseq_compat.errors import UserError
-from fairseq_compat.patches.saving import KIND_OF_SCORE, SCORE_OF_EPOCH, kind_of_score
+from fairseq_compat.patches.saving import counts_of_patience
 from fairseq_compat.patching import Overlay, as_configuration, patch, replaces
 from fairseq_compat.process import keep_freed_memory
 
@@ -28,17 +27,9 @@ def one_training_per_folder(original: Any, cfg: Any, *args: Any, **kwargs: Any) 
     Here the first process of a training locks its folder before anything is written, and a second one is refused, as is
     ``-O``: what fairseq checks, it checks within assertions.
     """
-    import torch
     from fairseq.distributed.utils import is_master
 
     cfg = as_configuration(cfg)
-    common = cfg.common
-    needs_gpu = common.fp16 and not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads or common.tpu)
-    has_gpu = torch.cuda.is_available() and not common.cpu
-    if needs_gpu and not has_gpu:  # it would stop after reading the data
-        raise UserError("--fp16 needs a GPU, and there is none; leave it out, or give --bf16, which a CPU computes")
-    if getattr(common, "amp", False) and not has_gpu:  # it would compute in float32
-        raise UserError("--amp needs a GPU, and there is none; leave it out, or give --bf16, which a CPU computes")
     if cfg.checkpoint.no_save or not is_master(cfg.distributed_training):
         return original(cfg, *args, **kwargs)
     if not __debug__:
@@ -76,11 +67,12 @@ def finished_runs(original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: A
     fairseq looks at the limits after an update, so that whoever repeats a command until it succeeds ends at other
     weights. Here they are looked at before an epoch begins as well.
     """
-    limit, patience, done = cfg.optimization.max_update, cfg.checkpoint.patience, trainer.get_num_updates()
-    if limit and done >= limit:
-        logger.info("nothing is left to train: %d updates are done, and --max-update is %d", done, limit)
+    limit, updates = cfg.optimization.max_update, trainer.get_num_updates()
+    if limit and updates >= limit:
+        logger.info("nothing is left to train: %d updates are done, and --max-update is %d", updates, limit)
         return [None], True
-    if 0 < patience <= _counts().get("num_runs", 0):
+    patience = cfg.checkpoint.patience
+    if 0 < patience <= counts_of_patience().get("num_runs", 0):
         logger.info("nothing is left to train: the last %d validations, --patience, were no better", patience)
         return [None], True
     return original(cfg, trainer, task, epoch_itr)
@@ -94,53 +86,6 @@ def exact_seconds(original: Any, key: str, priority: int = 40, round: int | None
     would lose a third of its time. Here the log has milliseconds.
     """
     original(key, priority, 3 if key == "train_wall" else round)
-
-
-@patch("fairseq.trainer")
-def patience(module: Any) -> None:
-    """A resumed run forgets how many validations in a row were no better, so ``--patience`` stops it later.
-
-    fairseq counts them in attributes of ``should_stop_early``, which end with the process. Here a checkpoint has them
-    in its ``extra_state``; as with the best score, not after ``--reset-meters`` or ``--reset-optimizer``. And with
-    another ``--best-checkpoint-metric`` neither counts: BLEU is not compared with a loss. Nor where a run begins its
-    epochs anew (``--reset-dataloader``) from another folder's model, whose best score it may never reach.
-    """
-
-    @replaces(module.Trainer, "state_dict")
-    def state_dict(original: Any, self: Any) -> dict[str, Any]:
-        state: dict[str, Any] = original(self)
-        counts = {name: value for name, value in _counts().items() if name in ("best", "num_runs")}
-        if counts:
-            state["extra_state"]["patience"] = counts
-        return state
-
-    @replaces(module.Trainer, "load_checkpoint")
-    def load_checkpoint(
-        original: Any, self: Any, filename: str, reset_optimizer: bool = False, reset_lr_scheduler: bool = False,
-        optimizer_overrides: Any = None, reset_meters: bool = False,
-    ) -> Any:  # fmt: skip
-        extra_state = original(self, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters)
-        kind = kind_of_score(self.cfg.checkpoint)
-        before = (extra_state or {}).get(KIND_OF_SCORE, kind)
-        if before != kind:
-            logger.info("the best checkpoint was that of the %s; now it is that of the %s", before, kind)
-            for entry in ("best", "patience", "val_loss"):
-                extra_state.pop(entry, None)
-            extra_state[SCORE_OF_EPOCH] = None
-        saved_in = self.cfg.checkpoint
-        is_own = Path(filename).resolve().parent == Path(saved_in.save_dir).resolve()
-        if extra_state is not None and saved_in.reset_dataloader and not is_own:
-            extra_state.pop("best", None)
-            extra_state.pop("patience", None)
-        saved = (extra_state or {}).get("patience")
-        if saved and not (reset_optimizer or reset_meters):
-            _counts().update(saved)
-        return extra_state
-
-
-def _counts() -> dict[str, Any]:
-    """Return the attributes of the function of the running ``fairseq-train`` that counts; none in other programs."""
-    return vars(getattr(sys.modules.get("fairseq_cli.train"), "should_stop_early", lambda: None))
 
 
 @patch("fairseq.trainer", function="Trainer.train_step")
@@ -181,21 +126,6 @@ def training_data_as_validation(original: Any, self: Any, subset: str, disable_i
     fairseq keeps one iterator for each data set. Here the validation on a part that is trained on gets one of its own.
     """
     return original(self, subset, disable_iterator_cache or subset == self.cfg.dataset.train_subset)
-
-
-@patch("fairseq.tasks.fairseq_task", function="FairseqTask.filter_indices_by_size")
-def nothing_left(original: Any, self: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
-    """Where every sentence is skipped for its length, ``fairseq-eval-lm`` prints a perplexity of 1 and status 0.
-
-    Other commands divide by zero or look for a loss that there is not. Here it is a mistake, whatever the command.
-    """
-    left = original(self, indices, *args, **kwargs)
-    if not len(left) and self.datasets:  # fairseq-interactive has none, and a buffer may be skipped whole
-        raise UserError(
-            "no sentence is left: the data is empty, or each is longer than the model, --tokens-per-sample, "
-            "--max-source-positions or --max-target-positions allow"
-        )
-    return left
 
 
 @patch("fairseq.modules.transformer_layer", "fairseq.models.transformer.transformer_encoder")
@@ -247,8 +177,8 @@ def _skips_layers(module: Any) -> bool:
     return isinstance(probability, float) and probability > 0
 
 
-@patch("fairseq.distributed.utils", function="call_main")
-def freed_memory(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
+@patch("fairseq.distributed.utils", before="call_main")
+def freed_memory(cfg: Any) -> None:
     """On a CPU a step of training or of a beam search takes longer than it must.
 
     Each operation maps its memory anew and gives it back, page by page. Here a command that computes on a CPU keeps
@@ -258,23 +188,10 @@ def freed_memory(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
 
     if cfg.common.cpu or not torch.cuda.is_available():
         keep_freed_memory()
-    return original(cfg, main, **kwargs)
 
 
-@patch("fairseq.distributed.utils", function="_infer_single_node_init")
-def processes_for_devices(original: Any, cfg: Any) -> None:
-    """``--distributed-world-size 2`` on a machine without two GPUs ends in a traceback."""
-    try:
-        original(cfg)
-    except AssertionError as error:
-        raise UserError(
-            f"--distributed-world-size {cfg.distributed_world_size}: {error}; leave it out, or start processes on CPUs "
-            "with torchrun"
-        ) from error
-
-
-@patch("fairseq.distributed.utils", function="call_main")
-def processes_to_start(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
+@patch("fairseq.distributed.utils", before="call_main")
+def processes_to_start(cfg: Any) -> None:
     """``--distributed-init-method`` without GPUs starts no process: a training that trained nothing has status 0."""
     import torch
 
@@ -285,7 +202,6 @@ def processes_to_start(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any
             f"--distributed-init-method {distributed.distributed_init_method} starts a process for each GPU, and there "
             "is none; add --distributed-no-spawn and --distributed-rank, or start processes with torchrun"
         )
-    return original(cfg, main, **kwargs)
 
 
 @patch("fairseq.models.transformer.transformer_config")

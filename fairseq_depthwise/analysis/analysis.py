@@ -75,6 +75,7 @@ def add_checkpoint_options(
     parser.add_argument("--output", metavar="FIGURE", help=f"draw {drawn}: .png, .pdf or .svg")
     parser.add_argument("--force", action="store_true", help="replace a figure that exists")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    # Analyses of encoders alone have no --side.
     parser.set_defaults(side="encoder")
     if side is not None:
         parser.add_argument(
@@ -127,6 +128,7 @@ class StackBatch:
         """Return the loss of the reference in bits, summed over its tokens, and their number."""
         assert self.target is not None
         logits, _ = self.model(**self.net_input)  # B x T x V
+        # B x T, False at padding.
         real = self.target.ne(self.model.decoder.dictionary.pad())
         loss = F.cross_entropy(logits[real].double(), self.target[real], reduction="sum")
         return float(loss) / math.log(2), int(real.sum())

@@ -76,6 +76,7 @@ def measure_weights(
 
 def _add_weights(model: Any, batch: StackBatch, moments: Mapping[str, Moments]) -> None:
     """Run a batch and add the weights of each side's connection."""
+    # While a stack is observed, another module stands in the connection's place.
     connections = {side: getattr(model, side).connection for side in moments}
 
     def add(side: str, layer: int | str, trace: Trace, layer_input: Any) -> Any:

@@ -46,6 +46,7 @@ def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str
     start, _ = target_start(direction.task)
     previous = torch.cat([target.new_tensor([start]), target[:-1]])[None]
 
+    # The model runs once more on the hypothesis, since the search returns neither gates nor all attention.
     model = translator.models[0]
     encoded = model.encoder(source, src_lengths=torch.tensor([source.size(1)], device=source.device))
     _, extra = model.decoder(previous, encoder_out=encoded)
@@ -67,6 +68,7 @@ def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str
 
 def _gates(model: Any, source: Tensor, previous: Tensor) -> dict[str, list[dict[str, Any]]]:
     """Return the mean of each gate of each cell, by side."""
+    # One sentence has no padding.
     padding = {
         "encoder": torch.zeros_like(source, dtype=torch.bool),
         "decoder": torch.zeros_like(previous, dtype=torch.bool),

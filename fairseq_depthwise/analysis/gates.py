@@ -145,9 +145,7 @@ class CellSums:
         return CellStatistics(self.layer, self.cell, gates, norms)
 
 
-def measure_gates(
-    model: Any, sides: Iterable[str], batches: Iterable[StackBatch]
-) -> dict[str, tuple[CellStatistics, ...]]:
+def measure_gates(model: Any, sides: Iterable[str], batches: Iterable[StackBatch]) -> dict[str, list[CellStatistics]]:
     """Run batches and return the statistics of each side's cells; batch sizes make no difference."""
     sums: dict[str, list[CellSums]] = {side: [] for side in sides}
     padding: dict[str, Tensor] = {}
@@ -169,7 +167,10 @@ def measure_gates(
         for batch in batches:
             padding = batch.padding
             batch.run()
-    return {side: tuple(cell.value() for cell in sums_of_side) for side, sums_of_side in sums.items()}
+    rows = {}
+    for side, sums_of_side in sums.items():
+        rows[side] = [sums_of_cell.value() for sums_of_cell in sums_of_side]
+    return rows
 
 
 # --- table -----------------------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from fairseq_depthwise.analysis.analysis import (
 )
 from fairseq_depthwise.figures import write_figure
 from fairseq_depthwise.models.sdt.similarity import similarities_to_sentence
+from fairseq_depthwise.tables import decimal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -105,11 +106,8 @@ def as_text(report: StackReport) -> str:
 def _lines_of(rows: Sequence[LayerSimilarity]) -> list[list[str]]:
     lines = [["layer", "emb-similarity", "adjacent similarity", "inter-similarity"]]
     for row in rows:
-        cells = [str(row.layer)]
-        for name in _PANELS:
-            value = getattr(row, name)
-            cells.append("-" if value is None else f"{value:.3f}")
-        lines.append(cells)
+        values = [decimal(getattr(row, name), ".3f") for name in _PANELS]
+        lines.append([str(row.layer), *values])
     return lines
 
 

@@ -33,6 +33,7 @@ from fairseq_depthwise.figures import write_figure
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer
 from fairseq_depthwise.models.mute.order import penalty
 from fairseq_depthwise.options import between
+from fairseq_depthwise.tables import decimal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -168,7 +169,7 @@ def as_text(report: UnitReport) -> str:
         pairs = "all pairs of units, with themselves too, of feed-forward outputs with the residual"
 
     def lines_of(rows: Sequence[UnitRow]) -> list[list[str]]:
-        mean = [_number(value) for value in report.mean.values()]
+        mean = [decimal(value, ".3f") for value in report.mean.values()]
         return [_header(report.has_order), *map(_cells, rows), ["mean", *mean]]
 
     return report.table(f"{report.units} units in each layer; diversity over {pairs}\n", lines_of)
@@ -183,17 +184,17 @@ def _header(has_order: bool) -> list[str]:
 
 def _cells(row: UnitRow) -> list[str]:
     cells = [str(row.layer)]
-    cells += [_number(getattr(row, name)) for name in OUTPUTS]
-    cells.append(" ".join(map(_number, row.weights)))
+    cells += [decimal(getattr(row, name), ".3f") for name in OUTPUTS]
+    cells.append(_numbers(row.weights))
     if row.order is not None:
-        cells.append(" ".join(map(_number, row.coefficients)))
+        cells.append(_numbers(row.coefficients))
         cells.append(" ".join(map(str, row.order)))
-        cells += [_number(row.distance), _number(row.penalty)]
+        cells += [decimal(row.distance, ".3f"), decimal(row.penalty, ".3f")]
     return cells
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+def _numbers(values: Sequence[float]) -> str:
+    return " ".join(f"{value:.3f}" for value in values)
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from fairseq_depthwise.evaluation import languages
 from fairseq_depthwise.evaluation.scores import Score, TranslationMetric
 from fairseq_depthwise.evaluation.significance import DEFAULT_SAMPLES, TESTS, paired_test, spread
 from fairseq_depthwise.evaluation.translations import Translations, read_reference
-from fairseq_depthwise.tables import aligned
+from fairseq_depthwise.tables import aligned, decimal
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -144,6 +144,7 @@ def _test_against(
     samples: int,
 ) -> None:
     """Test each seed of a system against that of the base, or note why this is impossible."""
+    # The test is paired: the i-th files of both systems are of one seed.
     count, expected = len(system.files), len(base.files)
     if count != expected:
         system.why_untested = f"no paired test of {system.name}: numbers of files differ, {count} and {expected}"
@@ -171,10 +172,10 @@ def _rows(systems: Sequence[_System]) -> list[list[str]]:
     rows = [["system", base.scores[0].name, *columns, "difference", "p"]]
     for system in systems:
         seeds = system.seeds
-        row = [system.name, _number(seeds["mean"])]
+        row = [system.name, decimal(seeds["mean"], ".2f")]
         if has_seeds:
             row.append(str(len(system.files)))
-            row += [_number(seeds[name]) for name in ("standard_deviation", "lowest", "highest")]
+            row += [decimal(seeds[name], ".2f") for name in ("standard_deviation", "lowest", "highest")]
         if system is not base:
             p_values = ", ".join(f"{p_value:.4f}" for p_value in system.p_values)
             row += [f"{seeds['mean'] - base.seeds['mean']:+.2f}", p_values or "-"]
@@ -193,12 +194,12 @@ def _as_json(system: _System, base: _System) -> dict[str, Any]:
 
 # --- many languages --------------------------------------------------------------------------------------------------
 
-#: Name in a summary -> title of its row, and digits after the point.
+#: Name in a summary -> title of its row, and form of its numbers.
 _MEANS = {
-    "mean": ("mean over {languages}", 2),
-    "bleu94": ("BLEU94", 2),
-    "bleu4": ("BLEU4", 2),
-    "win_ratio": ("WR, %", 1),
+    "mean": ("mean over {languages}", ".2f"),
+    "bleu94": ("BLEU94", ".2f"),
+    "bleu4": ("BLEU4", ".2f"),
+    "win_ratio": ("WR, %", ".1f"),
 }
 
 
@@ -207,6 +208,7 @@ def _compare_languages(options: argparse.Namespace) -> None:
     folders = [options.base, *options.systems]
     systems = [(folder, _scores_in(folder, options)) for folder in folders]
     languages.require_comparable(systems)
+    # The base is compared with no other, so it has no win ratio.
     base = systems[0][1]
     reasons = languages.why_missing(base)
     summaries = [languages.summarize(base)]
@@ -227,11 +229,12 @@ def _compare_languages(options: argparse.Namespace) -> None:
         print(json.dumps(document, indent=2))
         return
 
+    # A line for each language, then the means.
     rows = [["language", *folders]]
     for language in base:
-        rows.append([language, *(_number(scores[language].score) for _, scores in systems)])
-    for name, (title, digits) in _MEANS.items():
-        cells = [_number(summary[name], digits) for summary in summaries]
+        rows.append([language, *(decimal(scores[language].score, ".2f") for _, scores in systems)])
+    for name, (title, form) in _MEANS.items():
+        cells = [decimal(summary[name], form) for summary in summaries]
         rows.append([title.format(languages=len(base)), *cells])
     print(aligned(rows), end="")
     notes = [f"no {name.upper()}: {reason}" for name, reason in reasons.items() if reason]
@@ -242,6 +245,7 @@ def _compare_languages(options: argparse.Namespace) -> None:
 def _scores_in(folder: str, options: argparse.Namespace) -> dict[str, languages.LanguageScore]:
     """Read or compute the scores of a folder by language."""
     files = languages.files_by_language(folder, languages.RESULT_ENDINGS)
+    # Scores in LANG.json need no references.
     references: dict[str, str] = {}
     if any(not path.endswith(".json") for path in files.values()):
         if not options.ref or len(options.ref) > 1:
@@ -263,7 +267,3 @@ def _scores_in(folder: str, options: argparse.Namespace) -> dict[str, languages.
         result = score_system(system, [reference], [read_reference(reference)], metric)
         scores[language] = languages.LanguageScore(result.score, metric.name, result.signature)
     return scores
-
-
-def _number(value: float | None, digits: int = 2) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"

@@ -36,6 +36,7 @@ def run(options: argparse.Namespace) -> None:
         print(json.dumps(summary, indent=2, default=str))
         return
 
+    # What the checkpoint does not record gets no line.
     width = max(map(len, summary))
     for name, value in summary.items():
         text = shown(value)

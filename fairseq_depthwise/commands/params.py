@@ -32,6 +32,7 @@ def run(options: argparse.Namespace) -> None:
         print(json.dumps({"vocabulary": published.VOCABULARY, "rows": rows}, indent=2))
         return
 
+    # All rows have the same columns.
     cells = [_cells(row) for row in counted]
     print(aligned([list(cells[0]), *(list(row.values()) for row in cells)]))
     print(

@@ -85,5 +85,6 @@ def _as_json(names: Sequence[str], runs: Sequence[Run]) -> str:
             "series": run.series,
         }
         documents.append(document)
+    # Python writes nan as NaN, and hands it to parse_constant when it reads it.
     finite = json.loads(json.dumps({"runs": documents}), parse_constant=lambda name: None)
     return json.dumps(finite, indent=2)

@@ -111,6 +111,7 @@ def run(options: argparse.Namespace) -> None:
                 **score.ngrams,
             }
         )
+        # With several systems each line begins with the file.
         line = f"{score.line}  {score.signature}"
         lines.append(f"{path}: {line}" if len(options.hypotheses) > 1 else line)
 
@@ -122,6 +123,7 @@ def run(options: argparse.Namespace) -> None:
 
 def read_system(path: str, metric: TranslationMetric, language: str | None) -> Translations:
     """Read translations in the form that a metric needs, detokenized if a language is given; warn of subwords."""
+    # fairseq's output may have both forms: D- lines are detokenized, H- lines are not.
     system = read_translations(path, tokenized=metric.tokenized)
     subwords = subwords_in(system.sentences)
     if subwords is not None:
@@ -142,6 +144,7 @@ def score_system(
                 f"{system.path} has {len(system.sentences):,} sentences and the reference {path} {len(reference):,}; "
                 "give the whole translation of the same test set"
             )
+    # Tokenized text has a higher BLEU, which cannot be compared with that of detokenized text.
     if not metric.tokenized and looks_tokenized(system.sentences, references[0]):
         _warn(f"{system.path} looks tokenized; add --detokenize LANG, or choose --metric tokenized")
     return metric.score(system.sentences, references)

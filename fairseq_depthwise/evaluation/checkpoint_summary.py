@@ -97,7 +97,7 @@ def _schedule(state: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "lr_scheduler": scheduler.get("_name") or scheduler.get("lr_scheduler"),
         "peak_lr": max(rates) if isinstance(rates, list) else rates,
-        "restarts": restarts_in(_history(state).get("lr_scheduler_state")),
+        "restarts": restarts_in(_history(state).get("lr_scheduler_state") or {}),
     }
 
 

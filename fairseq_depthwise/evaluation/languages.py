@@ -64,12 +64,14 @@ def read_score(path: str) -> LanguageScore:
 
 def require_comparable(systems: Sequence[tuple[str, Mapping[str, LanguageScore]]]) -> None:
     """Raise UserError unless all systems, the base first, have scores of the same languages, scored in the same way."""
+    # The base's scores are what all others are compared with.
     base, expected = systems[0]
     for name, scores in systems:
         different = expected.keys() ^ scores.keys()
         if different:
             raise UserError(f"{base} and {name} have results for different languages: {_first(sorted(different))}")
         for language, score in scores.items():
+            # A signature names metric, tokenizer and sacreBLEU's version.
             signature = expected[language].signature
             if score.signature != signature:
                 raise UserError(

@@ -58,6 +58,7 @@ def _lower_ascii(sentence: str) -> str:
 
 def _split_compounds(sentence: str) -> str:
     text = sentence.encode("utf-8", "surrogatepass")
+    # Matches do not overlap, which leaves the second hyphen of "a-b-c" as it is.
     split = _COMPOUND.sub(rb"\1 ##AT##-##AT## \2", text)
     return _split_at_ascii_space(split.decode("utf-8", "surrogatepass"))
 
@@ -174,6 +175,7 @@ class TranslationMetric:
         """Score a system; each of the references is as long as the hypotheses."""
         prepared = [self.prepare(reference) for reference in references]
         result = self.scorer.corpus_score(self.prepare(hypotheses), prepared)
+        # Other metrics have no n-grams.
         ngrams = {}
         if isinstance(result, BLEUScore):
             ngrams = {name: getattr(result, name_in_result) for name, name_in_result in _NGRAMS.items()}

@@ -15,7 +15,7 @@ from fairseq_depthwise.growth.freezing import LastGrowth
 from fairseq_depthwise.growth.layer_sources import layer_sources
 from fairseq_depthwise.growth.parameter_sources import Growth, drawing_from
 from fairseq_depthwise.growth.trained_model import block_size, build_like, read_trained_model
-from fairseq_depthwise.optim.restart_schedule import RESTARTS, restarts_in
+from fairseq_depthwise.optim.restart_schedule import add_restart
 
 #: Where a checkpoint keeps the moving average of ``--store-ema``, and its float32 copy.
 _AVERAGES = ("ema", "ema_fp32_params")
@@ -96,11 +96,10 @@ def _set_option(state: dict[str, Any], name: str, value: int) -> None:
 
 
 def _restart(state: dict[str, Any], updates: int) -> None:
-    """Let the schedule restart here; those that know no restarts read nothing of it."""
+    """Let the learning rate schedule restart here."""
     history = state.get("optimizer_history")
     if history:
-        schedule = history[-1].get("lr_scheduler_state") or {}
-        schedule[RESTARTS] = sorted({*restarts_in(schedule), updates})
+        add_restart(history[-1].get("lr_scheduler_state") or {}, updates)
 
 
 def _reset_optimizer(state: dict[str, Any], before: int, after: int) -> None:

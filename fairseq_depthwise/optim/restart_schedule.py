@@ -10,14 +10,13 @@ continues, otherwise the rate returns to its peak.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
 from fairseq_compat import UserError
 
-#: Entry of a schedule's state in checkpoints: the updates after which it restarted, in ascending order. `grow` adds to
-#: it and `inspect` shows it, whatever the schedule.
+#: The entry of a saved schedule with the updates after which it restarted, in order.
 RESTARTS = "restarts"
 
 
@@ -25,8 +24,8 @@ RESTARTS = "restarts"
 class RestartableSchedule(Protocol):
     """A learning rate schedule that restarts when the model grows.
 
-    Its ``state_dict`` has the entry ``RESTARTS``. Loading a state restarts after these updates, also after one that was
-    added when a model was grown as a file.
+    Its ``state_dict`` has the entry ``RESTARTS``, and loading one restarts after these updates: a model that is grown
+    as a file gets its restart from :func:`add_restart`.
 
     Attributes:
         peak: the rate at every restart.
@@ -41,9 +40,14 @@ class RestartableSchedule(Protocol):
         """Begin as if a trained model's schedule, which is at ``step``, restarted at update 0."""
 
 
-def restarts_in(state: Mapping[str, Any] | None) -> tuple[int, ...]:
-    """Return the updates after which a schedule restarted, from its state in a checkpoint."""
-    return tuple((state or {}).get(RESTARTS) or ())
+def restarts_in(saved: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the updates after which a saved schedule restarted; none for schedules without restarts."""
+    return tuple(saved.get(RESTARTS) or ())
+
+
+def add_restart(saved: MutableMapping[str, Any], num_updates: int) -> None:
+    """Let a saved schedule restart after ``num_updates`` updates; schedules without restarts ignore it."""
+    saved[RESTARTS] = sorted({*restarts_in(saved), num_updates})
 
 
 def schedule_step(updates: int, restarts: Iterable[int], warmup: int, start: int = 0) -> int:

@@ -93,6 +93,7 @@ def _legend(names: Sequence[str]) -> str:
 
 def _sections(runs: Sequence[Run]) -> str:
     """Return the charts, those of a section below its heading."""
+    # Section -> its figures; sections in the order of their first charts.
     figures: dict[str, str] = {}
     for chart in charts_of(runs):
         figure = f"<figure><h3>{escape(chart.title)}</h3>{chart.svg}</figure>"
@@ -116,6 +117,7 @@ def _table(lines: Iterable[Sequence[str]]) -> str:
 
 def summary_table(names: Sequence[str], runs: Sequence[Run]) -> list[list[str]]:
     """Return a line with the runs' names and one for each number of their summaries that any run has."""
+    # Numbers that no log has, such as BLEU, get no line.
     summaries = [summarize(run, runs[0]) for run in runs]
     lines = [["", *names]]
     for name in summaries[0]:
@@ -158,6 +160,7 @@ def summarize(run: Run, first: Run | None = None) -> dict[str, Any]:
 
 def _layers(run: Run, side: str) -> str | None:
     """Return the depth of a side at the end."""
+    # The options have the depth at the start, the readings that at the end.
     depths = _finite(run.of("depth"))
     if depths and run.options.get("--growth-side") in (side, "both"):
         return f"{depths[-1]:.0f}"

@@ -96,6 +96,7 @@ def share_saved(time: TrainingTime, baseline: TrainingTime) -> float | None:
 
 def _windows(run: Run) -> Iterator[Window]:
     """Yield the seconds of each epoch, then those since the last line of an epoch."""
+    # A finished epoch has all its seconds in one line.
     done = 0
     for _, epoch in sorted(run.epochs.items()):
         yield Window(done, epoch.update, epoch.seconds)
@@ -107,6 +108,7 @@ def _windows(run: Run) -> Iterator[Window]:
             continue
         update, seconds = reading.update, reading.values["train_wall"]
         if update > done:
+            # Of the first line, only the part after the last epoch's line.
             begin = max(before, done)
             yield Window(begin, update, seconds * (update - begin) / (update - before))
         before = update
@@ -114,8 +116,10 @@ def _windows(run: Run) -> Iterator[Window]:
 
 def _mean_processes(run: Run, window: Window) -> float:
     """Return how many processes computed a window; if their number changed within it, the mean over its time."""
+    # Most runs have one number, for which no reading is needed.
     if len({_processes(start) for start in run.starts}) == 1:
         return _processes(run.starts[0])
+    # Number of processes -> seconds of the window, by fairseq's clock.
     seconds: dict[int, float] = defaultdict(float)
     before = 0.0
     for reading in run.readings:
@@ -124,7 +128,7 @@ def _mean_processes(run: Run, window: Window) -> float:
             seconds[processes] += reading.seconds - before
         before = reading.seconds
     total = sum(seconds.values())
-    if total == 0:
+    if total == 0:  # nothing was logged within the window
         return _processes(_start_of(run, window.end))
     return sum(processes * spent for processes, spent in seconds.items()) / total
 

@@ -234,8 +234,9 @@ def read_run(path: str) -> Run:
     run = Run(path)
     folder = Path(path)
     if folder.is_dir():
-        log = folder / "train.log"
-        logs = [log] if log.is_file() else [file for file in folder.glob("*.log") if file.is_file()]
+        logs = [file for file in folder.glob("*.log") if file.is_file()]
+        if folder / "train.log" in logs:
+            logs = [folder / "train.log"]
         if not logs and any(folder.rglob("*tfevents*")):
             _read_events(folder, run)
             return run

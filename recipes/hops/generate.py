@@ -32,7 +32,9 @@ def draw_sentence(steps: int, generator: random.Random) -> tuple[str, str]:
     """Draw a cycle and a query of ``steps`` steps; return the source sentence and the answer."""
     cycle = generator.sample(SYMBOLS, PAIRS)
     pairs = [f"{symbol} {cycle[(place + 1) % PAIRS]}" for place, symbol in enumerate(cycle)]
+    # Their order says nothing of the cycle.
     generator.shuffle(pairs)
+    # The answer is so many symbols further on.
     start = generator.randrange(PAIRS)
     query = f"{cycle[start]} k{steps}"
     return f"{' '.join(pairs)} {query}", cycle[(start + steps) % PAIRS]
@@ -49,6 +51,7 @@ def main() -> None:
     steps = range(1, MOST_STEPS + 1)
     write_pair_of_texts(options.output / "train", generator.choices(steps, k=options.train), generator)
     write_pair_of_texts(options.output / "valid", generator.choices(steps, k=options.held_out), generator)
+    # A test set for each number of steps.
     for number in steps:
         write_pair_of_texts(options.output / f"test.k{number}", [number] * options.held_out, generator)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 from clean_corpus import report
@@ -44,32 +45,38 @@ def clean(options: argparse.Namespace) -> None:
     # The training text of IWSLT is in lower case, and so is what its models translate.
     lower = os.environ.get("RECIPE") == "iwslt14_de_en"
     left_out: Counter[str] = Counter()
-    read = 0
+    count = 0
     with atomic_write(options.output) as file:
-        for line in (line for text in options.texts for line in read_text(text)):
-            read += 1
+        for line in chain.from_iterable(map(read_text, options.texts)):
+            count += 1
             words = len(line.split())
-            if 0 < words <= options.longest:
-                file.write(f"{line.lower() if lower else line}\n".encode())
+            if words == 0:
+                left_out["empty"] += 1
+            elif words > options.longest:
+                left_out[f"more than {options.longest} words"] += 1
             else:
-                left_out[f"more than {options.longest} words" if words else "empty"] += 1
-        if read == left_out.total():
+                file.write(f"{line.lower() if lower else line}\n".encode())
+        if count == left_out.total():
             raise UserError(f"no sentence of {', '.join(options.texts)} is left for {options.output}")
-        report(options.output, f"{read:,} sentences read, {read - left_out.total():,} kept", left_out)
+        report(options.output, f"{count:,} sentences read, {count - left_out.total():,} kept", left_out)
 
 
 def dictionaries(options: argparse.Namespace) -> None:
     """Write the data's dictionaries with the tag, which takes the place of a filler: all other numbers stay."""
-    texts = [Path(file).read_text(encoding="utf-8") for file in options.files]
-    tagged = texts[0]
-    if options.tag and f"\n{options.tag} " not in f"\n{tagged}":
-        entries = tagged.split("\n")[:-1]
-        place = next((place for place, entry in enumerate(entries) if entry.startswith(_FILLER)), len(entries))
-        tagged = "".join(f"{entry}\n" for entry in [*entries[:place], f"{options.tag} 1", *entries[place + 1 :]])
+    source, target = (Path(file).read_text(encoding="utf-8") for file in options.files)
+    tagged = source
+    if options.tag and f"\n{options.tag} " not in f"\n{source}":
+        entries = source.split("\n")[:-1]
+        # In the place of the first filler; without any at the end.
+        fillers = [place for place, entry in enumerate(entries) if entry.startswith(_FILLER)]
+        place = fillers[0] if fillers else len(entries)
+        entries[place : place + 1] = [f"{options.tag} 1"]
+        tagged = "".join(f"{entry}\n" for entry in entries)
     # A dictionary of both languages stays one.
-    for file, text in zip(options.output, [tagged, tagged if texts[0] == texts[1] else texts[1]], strict=True):
-        with atomic_write(file) as written:
-            written.write(text.encode())
+    texts = [tagged, tagged if source == target else target]
+    for path, text in zip(options.output, texts, strict=True):
+        with atomic_write(path) as file:
+            file.write(text.encode())
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
+from itertools import chain, starmap
 
 from pair_tokens import Pair, tokenized
 from recipe_step import run_step, say
@@ -35,6 +37,7 @@ def fault(
         copied: the share of the longer side's words that the other side has, too (Ott et al., 2018).
         unequal: whether sides that are the same are left out.
     """
+    # Tokens of both sides.
     lengths = (len(source.split()), len(target.split()))
     if min(lengths) == 0:
         return "one side is empty"
@@ -42,10 +45,15 @@ def fault(
         return f"more than {longest} tokens"
     if ratio and max(lengths) > ratio * min(lengths):
         return f"one side is more than {ratio:g} times as long as the other"
-    words = [Counter(side.casefold().split()) for side in (source, target)] if copied else []
-    if words and (words[0] & words[1]).total() >= copied * max(side.total() for side in words):
-        return "copied"
-    return "both sides are the same" if unequal and source == target else None
+    # Words count as often as they occur.
+    if copied:
+        source_words = Counter(source.casefold().split())
+        target_words = Counter(target.casefold().split())
+        if (source_words & target_words).total() >= copied * max(source_words.total(), target_words.total()):
+            return "copied"
+    if unequal and source == target:
+        return "both sides are the same"
+    return None
 
 
 def main() -> None:
@@ -66,52 +74,53 @@ def main() -> None:
 
 
 def clean_corpus(options: argparse.Namespace) -> None:
-    """Clean and tokenize, as the head of this file says; without ``--clean`` all lines stay, even empty ones.
-
-    Raises:
-        UserError: two sides have different numbers of lines, or none is left; then no file is written.
-    """
-    limits = {name: getattr(options, name) for name in ("longest", "ratio", "copied")}
+    """Clean and tokenize all pairs; where two sides differ in lines, or nothing is left, no file is written."""
+    fault_of = partial(
+        fault, longest=options.longest, ratio=options.ratio, copied=options.copied, unequal=not options.keep_equal
+    )
+    pairs = chain.from_iterable(starmap(paired, options.pair))
     left_out: Counter[str] = Counter()
-    read = 0
-    endings = [*options.languages, *(f"raw.{language}" for language in options.languages if options.raw)]
+    count = 0
+    endings = list(options.languages)
+    if options.raw:
+        endings += [f"raw.{language}" for language in options.languages]
     with ExitStack() as stack:
         files = [stack.enter_context(atomic_write(f"{options.output}.{ending}")) for ending in endings]
-        pairs = (pair for names in options.pair for pair in paired(*names))
         for chunk in tokenized(pairs, options.tokenize, options.languages, options.jobs):
-            faults: list[str | None] = [None] * len(chunk)
-            if options.clean:
-                faults = [fault(*line[:2], **limits, unequal=not options.keep_equal) for line in chunk]
-            left_out.update(filter(None, faults))
-            read += len(chunk)
-            for side, file in enumerate(files):
-                chosen = (line[side] for line, why in zip(chunk, faults, strict=True) if why is None)
-                file.write("".join(f"{text}\n" for text in chosen).encode())
-        if read == left_out.total():
+            # Both sides as tokens, then both as they are: in the order of the files.
+            good = []
+            for texts in chunk:
+                count += 1
+                reason = fault_of(*texts[:2]) if options.clean else None
+                if reason is None:
+                    good.append(texts)
+                else:
+                    left_out[reason] += 1
+            for place, file in enumerate(files):
+                file.writelines(f"{texts[place]}\n".encode() for texts in good)
+        # An empty text would fail much later, in fairseq-preprocess.
+        if count == left_out.total():
             raise UserError(f"no pair of {', '.join(map(' and '.join, options.pair))} is left for {options.output}")
-        report(options.output, f"{read:,} pairs read, {read - left_out.total():,} kept", left_out)
+        report(options.output, f"{count:,} pairs read, {count - left_out.total():,} kept", left_out)
 
 
 def paired(source: str, target: str) -> Iterator[Pair]:
-    """Yield the lines of two texts together.
-
-    Raises:
-        UserError: one of them ends before the other.
-    """
+    """Yield the lines of two texts together; raise UserError if one ends before the other."""
     targets = read_text(target)
-    number = 0
-    for number, line in enumerate(read_text(source), start=1):
-        other = next(targets, None)
-        if other is None:
-            raise UserError(f"{target} has {number - 1:,} lines, and {source} more; line by line they must be pairs")
-        yield line, other
+    count = 0
+    for source_line in read_text(source):
+        target_line = next(targets, None)
+        if target_line is None:
+            raise UserError(f"{target} has {count:,} lines, and {source} more; line by line they must be pairs")
+        yield source_line, target_line
+        count += 1
     if next(targets, None) is not None:
-        raise UserError(f"{source} has {number:,} lines, and {target} more; line by line they must be pairs")
+        raise UserError(f"{source} has {count:,} lines, and {target} more; line by line they must be pairs")
 
 
-def report(output: str, kept: str, left_out: Counter[str]) -> None:
-    """Write what was read, kept and left out beside an output, and print it."""
-    lines = [kept, *(f"{number:,} left out: {reason}" for reason, number in left_out.most_common())]
+def report(output: str, summary: str, left_out: Counter[str]) -> None:
+    """Write a report beside an output, with how many were left out for each reason, and print it."""
+    lines = [summary, *(f"{number:,} left out: {reason}" for reason, number in left_out.most_common())]
     with atomic_write(f"{output}.report.txt") as file:
         file.write("".join(f"{line}\n" for line in lines).encode())
     say(f"{output}: " + "; ".join(lines))

@@ -83,7 +83,7 @@ def target_share(data: Path, source: str, target: str, max_tokens: int) -> float
 
     # Their sizes are views of files that are closed with them.
     texts = [MMapIndexedDataset(f"{data}/train.{source}-{target}.{language}") for language in (source, target)]
-    step = max(1, -(-len(texts[0]) // SAMPLE))
+    step = max(1, math.ceil(len(texts[0]) / SAMPLE))
     sources, targets = (text.sizes[::step].astype(np.int64) for text in texts)
     # Sentences too long for a batch are left out in training.
     fits = np.maximum(sources, targets) <= max_tokens
@@ -96,6 +96,9 @@ def target_share(data: Path, source: str, target: str, max_tokens: int) -> float
         max_tokens=max_tokens,
         required_batch_size_multiple=8,
     )
-    # The last batch is what is left over; of a sample it would count for more than it does.
+    # The last batch is smaller than the others; of a sample it would count for more than it does.
     whole = batches[:-1] or batches
-    return float(sum(targets[batch].sum() for batch in whole) / (len(whole) * max_tokens)) if whole else USUAL_SHARE
+    if not whole:
+        return USUAL_SHARE
+    tokens = sum(int(targets[batch].sum()) for batch in whole)
+    return tokens / (len(whole) * max_tokens)

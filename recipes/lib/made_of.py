@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from fairseq_compat.files import atomic_write
+from recipe_step import write_json
+
 from fairseq_compat.provenance import file_digest
 
 #: Name of an input -> its digest or, of options, their values.
@@ -24,7 +25,10 @@ def digests(files: Iterable[Path | str]) -> dict[str, str]:
 
 def digests_in(words: Iterable[object]) -> list[str]:
     """Return words of a command line, with digests in the place of files."""
-    return [file_digest(str(word)) if Path(str(word)).is_file() else str(word) for word in words]
+    digested = []
+    for word in map(str, words):
+        digested.append(file_digest(word) if Path(word).is_file() else word)
+    return digested
 
 
 def is_made_of(file: Path, inputs: Inputs) -> bool:
@@ -40,10 +44,10 @@ def is_made_of(file: Path, inputs: Inputs) -> bool:
 def making(file: Path, inputs: Inputs) -> Iterator[None]:
     """Record at the end of the block that a file was made in it of these inputs; until then nothing is recorded."""
     record = _record_of(file)
+    # A file that is being made, or whose making failed, counts as missing.
     record.unlink(missing_ok=True)
     yield
-    with atomic_write(record) as written:
-        written.write((json.dumps(inputs, indent=2) + "\n").encode())
+    write_json(record, inputs)
 
 
 def _record_of(file: Path) -> Path:

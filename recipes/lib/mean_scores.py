@@ -29,6 +29,7 @@ def mean_scores(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, list[di
         for place, run in enumerate(runs):
             over_tests = [document["metrics"][metric][place] for document in documents.values()]
             mean = fmean(scored["score"] for scored in over_tests)
+            # A difference of means needs the baseline's scores on all test sets.
             differences = {}
             for baseline in run["baseline_scores"]:
                 scores = [scored["baseline_scores"].get(baseline) for scored in over_tests]
@@ -41,6 +42,7 @@ def mean_scores(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, list[di
 def published_mean(published: Sequence[Published], metric: str, tests: Sequence[str]) -> float | None:
     """Return the mean of the published scores over test sets; None unless there is a score of each."""
     scores = {score.test: score.score for score in published if score.metric == metric}
+    # A mean over some of the sets would be another number.
     if not all(test in scores for test in tests):
         return None
     return fmean(scores[test] for test in tests)
@@ -62,6 +64,7 @@ def means_table(
             lines.append(("mean", spread([run["mean"] for run in runs], 2), _mean_differences(runs)))
         for seed, mean, differences in lines:
             start = [metric, seed, mean, NOTHING if paper is None else f"{paper:.2f}"]
+            # Beside each difference that of the printed means.
             for baseline, difference in differences.items():
                 other = papers[baseline]
                 printed = NOTHING if paper is None or other is None else f"{paper - other:+.2f}"

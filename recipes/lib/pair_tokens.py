@@ -32,6 +32,7 @@ def tokenized(
     if jobs == 1:
         yield from map(work, chunks)
         return
+    # Some chunks wait for each process, not all of the corpus.
     with ProcessPoolExecutor(jobs, initializer=_follow_parent) as pool:
         waiting = deque(pool.submit(work, chunk) for chunk in islice(chunks, 3 * jobs))
         while waiting:
@@ -41,6 +42,7 @@ def tokenized(
 
 def _follow_parent() -> None:
     """Leave Ctrl-C to the parent, and end with it, be it by SIGKILL: what stayed would hold what the parent locked."""
+    # The terminal sends Ctrl-C to all processes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -76,6 +78,7 @@ def tokenizer(kind: str, language: str) -> Callable[[str], str]:
         return join_compounds
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
+    # The others are those of Moses.
     moses = MosesTokenizer(language)
     if kind == "moses-escaped":
         return lambda line: str(moses.tokenize(line, return_str=True))

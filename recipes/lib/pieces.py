@@ -21,9 +21,6 @@ from fairseq_compat.files import atomic_write
 #: Lines that are split together, by all threads.
 CHUNK = 100_000
 
-#: More than Unicode has.
-MOST_CHARACTERS = 2_000_000
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -45,22 +42,24 @@ def main() -> None:
 
 
 def learn(options: argparse.Namespace) -> None:
-    """Learn a joint vocabulary: ``OUTPUT.model``, and ``OUTPUT.dict.txt`` for fairseq.
-
-    Raises:
-        UserError: not every character of the texts can have an entry.
-    """
+    """Learn a joint vocabulary: ``OUTPUT.model``, and ``OUTPUT.dict.txt`` for fairseq."""
+    model = io.BytesIO()
     try:
-        model = trained_model(options, "bpe", options.size)
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=spread(options.texts, options.sample),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=options.size,
+            character_coverage=0.9999,
+            num_threads=os.cpu_count() or 1,
+            minloglevel=2,
+        )
     except RuntimeError as error:
-        needed = fewest_entries(options)
-        if options.size >= needed:
-            raise
-        texts = options.texts[0] if len(options.texts) == 1 else f"the {len(options.texts)} texts"
-        raise UserError(
-            f"VOCABULARY={options.size} has no entry for some of the characters of {texts}; set it to {needed} or more"
-        ) from error
-    pieces = sentencepiece.SentencePieceProcessor(model_proto=model)
+        # SentencePiece's sentence, without its place in the source, says how many entries the characters need.
+        reason = str(error).rpartition("] ")[2]
+        raise UserError(f"VOCABULARY={options.size}: {reason}") from error
+    content = model.getvalue()
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=content)
     with atomic_write(f"{options.output}.dict.txt") as file:
         # fairseq has its own <unk>, <s> and </s>; it asks for a count and uses it for nothing here.
         file.writelines(
@@ -69,33 +68,12 @@ def learn(options: argparse.Namespace) -> None:
             if not (pieces.is_control(entry) or pieces.is_unknown(entry))
         )
     with atomic_write(f"{options.output}.model") as file:
-        file.write(model)
-
-
-def trained_model(options: argparse.Namespace, kind: str, size: int) -> bytes:
-    """Return SentencePiece's model of a kind, of at most so many entries."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=spread(options.texts, options.sample),
-        model_writer=model,
-        model_type=kind,
-        vocab_size=size,
-        character_coverage=0.9999,
-        num_threads=os.cpu_count() or 1,
-        minloglevel=2,
-    )
-    return model.getvalue()
-
-
-def fewest_entries(options: argparse.Namespace) -> int:
-    """Return the size of the smallest vocabulary of the texts: all but the rarest characters, and special entries."""
-    # A model of characters has just these, by SentencePiece's own rules of what a character is, and which are rare.
-    characters = trained_model(options, "char", MOST_CHARACTERS)
-    return int(sentencepiece.SentencePieceProcessor(model_proto=characters).get_piece_size())
+        file.write(content)
 
 
 def spread(texts: list[str], most: int) -> Iterator[str]:
-    """Yield at most so many lines of all texts, evenly spread; SentencePiece's own sample is another one each time."""
+    """Yield at most so many lines of all texts, evenly spread; SentencePiece's own sample differs each time."""
+    # A first pass counts, so that the second can choose every n-th line.
     count = sum(1 for _ in _lines(texts))
     for number, line in enumerate(_lines(texts)):
         if count <= most or number * most // count < (number + 1) * most // count:

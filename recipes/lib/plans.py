@@ -1,4 +1,4 @@
-"""A registered plan: its trainings, what was chosen by their grids, and the commands that train them.
+"""A registered plan: its trainings, the choices of its grids, and the commands that train them.
 
 A plan is a TOML file of ``recipes/plans``. Its results are JSON files, one for each training, in a folder of the plan's
 name; each has the digest of the plan that it belongs to.
@@ -25,10 +25,8 @@ from fairseq_depthwise.evaluation.scores import METRICS
 from recipes import RECIPES, system_of
 
 #: Keys of a plan that it must have, and those that it may have; ``stop``, ``rules`` and ``targets`` are for readers.
-KEYS = (
-    *("recipe", "primary", "tests", "updates", "seeds", "beam", "lenpen", "warm_up", "options", "systems", "grid"),
-    "beyond",
-)
+KEYS = ["recipe", "primary", "tests", "updates", "seeds", "beam", "lenpen", "warm_up", "options", "systems", "grid"]
+KEYS += ["beyond"]
 OPTIONAL_KEYS = ("stop", "rules", "targets", "metrics", "secondary", "pairs", "seeds_of", "tuned_as")
 
 #: Curves of a training's losses -> what they are called.
@@ -77,20 +75,21 @@ class Plan:
         self._require_sense(str(path))
 
     def _require_sense(self, path: str) -> None:
-        """Raise UserError for what would be found out only after the trainings, or never."""
+        """Raise UserError for mistakes that would be noticed only after the trainings, or never."""
         if self.recipe not in RECIPES:
             raise UserError(f"{path}: there is no recipe {self.recipe!r}; the recipes are {', '.join(RECIPES)}")
         for system in self.systems:
             system_of(self.recipe, system.partition("-")[0])
         comparisons = [self.content["primary"], *self.content.get("secondary", [])]
         named = {*self.content.get("seeds_of", {})}
-        for system, other in [*self.content.get("tuned_as", {}).items(), *self.content.get("pairs", [])]:
-            named |= {system, other}
+        for pair in [*self.content.get("tuned_as", {}).items(), *self.content.get("pairs", [])]:
+            named |= {*pair}
         for comparison in comparisons:
-            for pair in (comparison, comparison.get("minus", comparison)):
-                named |= {pair["system"], pair["base"]}
+            for difference in (comparison, comparison.get("minus", comparison)):
+                named |= {difference["system"], difference["base"]}
         for system in sorted(named - self.systems.keys()):
             raise UserError(f"{path} names {system}, which is none of its systems: {', '.join(self.systems)}")
+        # A system is tuned by its own grid, or by that of a system that has one.
         for system in self.systems:
             if self.tuned_as(self.tuned_as(system)) != self.tuned_as(system):
                 raise UserError(
@@ -101,6 +100,7 @@ class Plan:
         for metric in self.metrics:
             if metric not in METRICS:
                 raise UserError(f"{path}: there is no metric {metric!r}; the metrics are {', '.join(METRICS)}")
+        # A comparison of a misspelled measure would fail after the last training.
         measures = (*self.metrics, *LOSSES.values(), HOPS)
         for comparison in comparisons:
             if comparison["metric"] not in measures:
@@ -113,51 +113,63 @@ class Plan:
 
     def tuned_as(self, system: str) -> str:
         """Return the system whose grid chooses for this one: itself, or the plan's choice, such as another depth."""
-        chosen: str = self.content.get("tuned_as", {}).get(system, system)
-        return chosen
+        tuned: str = self.content.get("tuned_as", {}).get(system, system)
+        return tuned
 
     def grid(self, system: str) -> list[Run]:
         """Return the trainings of a system's grid: all combinations, and what is tried beyond its edges so far."""
-        runs = [
-            Run(system, 1, tuple(zip(self.axes, map(float, values), strict=True)))
-            for values in itertools.product(*self.axes.values())
-        ]
-        while (best := self._lowest(runs)) and (untried := [run for run in self._around(best) if run not in runs]):
+        runs = []
+        for values in itertools.product(*self.axes.values()):
+            runs.append(Run(system, 1, tuple(zip(self.axes, map(float, values), strict=True))))
+        # The grid grows around its best until that has all its neighbors, or they are beyond what the plan allows.
+        while True:
+            best = self._lowest(runs)
+            untried = [run for run in self._around(best) if run not in runs] if best else []
+            if not untried:
+                return runs
             runs += untried
-        return runs
 
     def _around(self, run: Run) -> Iterator[Run]:
         """Yield the combinations with the next lower or higher value of one axis, those beyond the grid included."""
         for axis, value in run.values or ():
-            values = sorted({*map(float, self.axes[axis]), *map(float, self.content["beyond"].get(axis, []))})
-            place = values.index(value)
-            for other in values[max(place - 1, 0) : place + 2]:
-                yield Run(run.system, run.seed, tuple((dict(run.values or ()) | {axis: other}).items()))
+            steps = sorted({*map(float, self.axes[axis]), *map(float, self.content["beyond"].get(axis, []))})
+            place = steps.index(value)
+            for step in steps[max(place - 1, 0) : place + 2]:
+                values = dict(run.values or ()) | {axis: step}
+                yield Run(run.system, run.seed, tuple(values.items()))
 
     def _lowest(self, runs: Sequence[Run]) -> Run | None:
         """Return the training with the lowest validation loss; None before all have ended, or if all failed."""
+        # Of one combination, which needs no training of the grid.
         if len(runs) == 1:
-            return runs[0]  # there is nothing to choose
-        results = [self.result(run) for run in runs]
-        losses = [loss_of(result) for result in results if result is not None]
-        lowest = min(losses, default=math.inf)
-        return runs[losses.index(lowest)] if len(losses) == len(runs) and lowest < math.inf else None
+            return runs[0]
+        losses = []
+        for run in runs:
+            result = self.result(run)
+            if result is None:
+                return None
+            losses.append(loss_of(result))
+        lowest = min(losses)
+        return runs[losses.index(lowest)] if lowest < math.inf else None
 
     def runs(self) -> Iterator[Run]:
         """Yield all trainings: the grids, a combination of all systems before the next, then the seeds."""
-        tuned = [system for system in self.systems if self.tuned_as(system) == system]
-        grids = [grid for system in tuned if len(grid := self.grid(system)) > 1]
-        for combination in itertools.zip_longest(*grids):
-            yield from (run for run in combination if run is not None)
-        for seed in sorted({seed for system in self.systems for seed in self.seeds(system)}):
-            yield from (Run(system, seed) for system in self.systems if seed in self.seeds(system))
+        grids = [self.grid(system) for system in self.systems if self.tuned_as(system) == system]
+        # A grid of one combination is not trained: there is nothing to choose.
+        for combination in itertools.zip_longest(*(grid for grid in grids if len(grid) > 1)):
+            for run in combination:
+                if run is not None:
+                    yield run
+        seeds: set[int] = set()
+        seeds.update(*map(self.seeds, self.systems))
+        for seed in sorted(seeds):
+            for system in self.systems:
+                if seed in self.seeds(system):
+                    yield Run(system, seed)
 
     def result(self, run: Run) -> dict[str, Any] | None:
-        """Return the result of a training, None before it has ended.
-
-        Raises:
-            UserError: it is of a plan that said something else.
-        """
+        """Return the result of a training, None before it has ended; raise UserError if it is of another plan."""
+        # A training that has not ended has no file.
         path = self.results / f"{run.name}.json"
         if not path.exists():
             return None
@@ -174,8 +186,10 @@ class Plan:
         return self._lowest(self.grid(self.tuned_as(system)))
 
     def command(self, run: Run, values: Mapping[str, float], work: Path, folder: Path, on_gpu: bool) -> list[str]:
-        """Return the command that trains, or goes on; those of all systems differ in the model only."""
-        recipe, system = RECIPES[self.recipe], system_of(self.recipe, run.system.partition("-")[0])
+        """Return the command that trains, or resumes; those of all systems differ in the model only."""
+        recipe = RECIPES[self.recipe]
+        system = system_of(self.recipe, run.system.partition("-")[0])
+        # Trainings of the grid are shorter.
         updates = self.content["updates"]["grid" if run.values else "final"]
         options = self.systems[run.system].format(quarter=updates // 4, seven_tenths=updates * 7 // 10)
         source, target = languages_of(work / "data-bin")
@@ -184,6 +198,7 @@ class Plan:
         for axis, value in values.items():
             command += [f"--{axis}", f"{value:g}"]
         command += [f"--max-update={updates}", f"--seed={run.seed}"]
+        # This scheduler has to know its end, others refuse the option.
         if "polynomial_decay" in self.content["options"]:
             command += [f"--total-num-update={updates}"]
         command += [f"--warmup-updates={round(self.content['warm_up'] * updates)}"]
@@ -193,15 +208,12 @@ class Plan:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return what a plan's file says.
-
-    Raises:
-        UserError: it is no TOML, or has a key that nothing reads, or lacks one.
-    """
+    """Return the content of a plan's file; raise UserError if it lacks a key, or has one that nothing reads."""
     content = read_toml(path)
     _require_keys(str(path), content, KEYS, OPTIONAL_KEYS)
     if not isinstance(content.get("secondary", []), list):
         raise UserError(f"{path}: secondary is a list; begin each of its comparisons with [[secondary]]")
+    # Keys within comparisons, too: a misspelled margin would be none.
     for comparison in [content["primary"], *content.get("secondary", [])]:
         _require_keys(f"{path}, comparison", comparison, ("system", "base", "metric"), ("margin", "minus"))
         if "minus" in comparison:

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from recipe_step import run_step
+from systems import System
 
 from fairseq_compat.files import atomic_write
-from fairseq_depthwise import tables
+from fairseq_depthwise.tables import Table
 from recipes import RECIPES, system_of
 
 BEGIN, END = "<!-- systems -->\n", "<!-- end of systems -->\n"
@@ -29,39 +30,47 @@ def main() -> None:
 
 
 def table(recipe: str) -> str:
-    """Return the systems of a recipe as Markdown."""
-    published = any(recipe in system.published for system in RECIPES[recipe].systems.values())
-    rows = [["system", "what it is", "updates", "batch, tokens", "dropout", *(["published"] if published else [])]]
-    differences = []
-    for name in RECIPES[recipe].systems:
-        system = system_of(recipe, name)
-        training = system.training
-        if system.stages:
-            layers = _listed([str(stage.layers) for stage in system.stages])
-            unit = "updates" if any(stage.updates for stage in system.stages) else "epochs"
-            lengths = _listed([f"{stage.updates or stage.epochs or 'all further'}" for stage in system.stages])
-            length = f"{layers} layers for {lengths} {unit}"
-        elif training.updates:
-            length = f"{training.updates:,}"
-        else:
-            length = f"{training.options[training.options.index('--max-epoch') + 1]} epochs"
-        batch = f"{training.batch_tokens:,}" + (" target" if training.target_tokens else "")
-        dropout = training.dropout
-        row = [f"`{name}`", system.about, length, batch]
-        row.append(f"{dropout.residual:g}, {dropout.attention:g}, {dropout.activation:g}")
-        if published:
-            numbers = "; ".join(f"{score.name} {score.text}" for score in system.published.get(recipe, ()))
-            row.append(f"{system.paper}: {numbers}" if numbers else "-")
-        rows.append(row)
-        differences += [
-            f"- `{name}` and its baseline `{system.baseline}` differ in {what}: {why}.\n"
-            for what, why in system.differs.items()
-        ]
-    return tables.markdown(rows) + "".join(["\n", *differences] if differences else [])
+    """Return the systems of a recipe as Markdown, and below them where they differ from their baselines."""
+    systems = {name: system_of(recipe, name) for name in RECIPES[recipe].systems}
+    columns = ["system", "what it is", "updates", "batch, tokens", "dropout"]
+    if any(recipe in system.published for system in systems.values()):
+        columns.append("published")
+    rows = Table(*columns)
+    differences = ""
+    for name, system in systems.items():
+        training, dropout = system.training, system.training.dropout
+        numbers = "; ".join(f"{number.name} {number.text}" for number in system.published.get(recipe, ()))
+        rows.add(
+            {
+                "system": f"`{name}`",
+                "what it is": system.about,
+                "updates": _length(system),
+                "batch, tokens": f"{training.batch_tokens:,}" + (" target" if training.target_tokens else ""),
+                "dropout": f"{dropout.residual:g}, {dropout.attention:g}, {dropout.activation:g}",
+                "published": f"{system.paper}: {numbers}" if numbers else "-",
+            }
+        )
+        for subject, reason in system.differs.items():
+            differences += f"- `{name}` and its baseline `{system.baseline}` differ in {subject}: {reason}.\n"
+    return rows.markdown() + (f"\n{differences}" if differences else "")
+
+
+def _length(system: System) -> str:
+    """Return how long a system is trained, in words."""
+    training = system.training
+    if system.stages:
+        layers = _listed([str(stage.layers) for stage in system.stages])
+        unit = "updates" if any(stage.updates for stage in system.stages) else "epochs"
+        lengths = _listed([f"{stage.updates or stage.epochs or 'all further'}" for stage in system.stages])
+        return f"{layers} layers for {lengths} {unit}"
+    if training.updates:
+        return f"{training.updates:,}"
+    return f"{training.options[training.options.index('--max-epoch') + 1]} epochs"
 
 
 def _listed(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -12,6 +12,7 @@ from typing import Any
 
 from fairseq_compat import UserError
 from fairseq_compat.commands.run import run_command
+from fairseq_compat.files import atomic_write
 
 
 def run_step(step: Callable[[], object]) -> None:
@@ -25,23 +26,17 @@ def safe_environment(environment: Mapping[str, str] = os.environ) -> dict[str, s
 
 
 def run_command_line(*words: object, **options: Any) -> None:
-    """Run ``fairseq-depthwise WORD...``, with options of ``subprocess.run``.
-
-    Raises:
-        UserError: it fails.
-    """
+    """Run ``fairseq-depthwise WORD...``, with options of ``subprocess.run``; raise UserError if it fails."""
     command = [sys.executable, "-m", "fairseq_depthwise", *map(str, words)]
+    # Its own environment, where translations share GPUs.
     environment = safe_environment(options.pop("env", os.environ))
     if status := subprocess.run(command, env=environment, **options).returncode:
         raise UserError(f"fairseq-depthwise {words[0]} ended with status {status}; what it printed above says why")
 
 
 def whole_number(environment: Mapping[str, str], name: str, default: int, lowest: int = 1) -> int:
-    """Return a setting of the environment.
-
-    Raises:
-        UserError: it is something else, or less than ``lowest``.
-    """
+    """Return a setting of the environment; raise UserError if it is no whole number of at least ``lowest``."""
+    # A variable that is empty counts as none.
     text = environment.get(name) or str(default)
     if not text.isdecimal() or int(text) < lowest:
         raise UserError(f"{name}={text} is not a whole number of at least {lowest}")
@@ -53,12 +48,14 @@ def say(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
 
 
-def run_folder(environment: Mapping[str, str], system: str, seed: str | None = None) -> Path:
-    """Return ``WORK/systems/SYSTEM``, with ``-seedN`` for other seeds than 1.
+def write_json(path: Path, document: object, indent: int | None = 2) -> None:
+    """Write a document as JSON; with an indent of None in one line."""
+    with atomic_write(path) as file:
+        file.write((json.dumps(document, indent=indent) + "\n").encode())
 
-    Raises:
-        UserError: the seed is no number.
-    """
+
+def run_folder(environment: Mapping[str, str], system: str, seed: str | None = None) -> Path:
+    """Return ``WORK/systems/SYSTEM``, with ``-seedN`` for other seeds than 1."""
     text = seed or environment.get("SEED") or "1"
     if not text.isdecimal():
         raise UserError(f"{text} is not a seed; SEED and SEEDS are whole numbers, such as SEEDS='1 2 3'")
@@ -66,20 +63,9 @@ def run_folder(environment: Mapping[str, str], system: str, seed: str | None = N
     return Path(environment["WORK"]) / "systems" / (system if number == 1 else f"{system}-seed{number}")
 
 
-def seeds_of(work: Path, system: str) -> list[str]:
-    """Return the seeds that a system was trained with, in order."""
-    folder = work / "systems"
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    matches = [re.fullmatch(re.escape(system) + r"(?:-seed(\d+))?", name) for name in names]
-    return sorted((match[1] or "1" for match in matches if match), key=int)
-
-
 def languages_of(data: Path) -> tuple[str, str]:
-    """Return source and target language of binarized data.
-
-    Raises:
-        UserError: the folder has no training data of one pair.
-    """
+    """Return source and target language of binarized data; raise UserError unless it has exactly one pair."""
+    # Of train.en-de.de.idx the second part.
     pairs = {path.name.split(".")[1] for path in data.glob("train.*-*.*.idx")}
     if len(pairs) != 1:
         raise UserError(f"{data} has training data of {len(pairs)} language pairs; one is needed: prepare it again")

@@ -45,16 +45,23 @@ def main() -> None:
 
 def split(pairs: list[Pair], held_out: int) -> dict[str, list[Pair]]:
     """Split pairs into ``train``, ``valid`` and ``test``, each in the order of their hashes."""
+    # Of several translations the first in order counts.
     by_target: dict[str, Pair] = {}
     for source, target in sorted(pairs):
         if len(target.split()) >= SHORTEST:
             by_target.setdefault(plain(target), (source, target))
-    chosen = sorted(by_target, key=_hash)[: 2 * held_out]
-    test, valid = ([by_target[sentence] for sentence in part] for part in (chosen[:held_out], chosen[held_out:]))
-    sources = {plain(source) for source, _ in (*test, *valid)}
-    targets = set(chosen)
-    train = [pair for pair in pairs if plain(pair[0]) not in sources and plain(pair[1]) not in targets]
-    return {"train": sorted(train, key=lambda pair: _hash("\t".join(pair))), "valid": valid, "test": test}
+    targets = sorted(by_target, key=_hash)[: 2 * held_out]
+    unseen = [by_target[target] for target in targets]
+
+    # Nothing held out is trained on, whatever its translation.
+    unseen_sources = {plain(source) for source, _ in unseen}
+    unseen_targets = set(targets)
+    train = []
+    for source, target in pairs:
+        if plain(source) not in unseen_sources and plain(target) not in unseen_targets:
+            train.append((source, target))
+    train.sort(key=lambda pair: _hash("\t".join(pair)))
+    return {"train": train, "valid": unseen[held_out:], "test": unseen[:held_out]}
 
 
 def plain(sentence: str) -> str:

@@ -1,12 +1,12 @@
 """What a system of a recipe is: an architecture, how it is trained, and what was published for it.
 
-The systems themselves are in the TOML files of ``recipes/systems``; ``recipes.py`` says which of them belong to which
+The systems themselves are in the TOML files of ``recipes/systems``; ``recipes.toml`` says which of them belong to which
 recipe. In such a file
 
 - a table ``trainings.NAME`` has the fields of :class:`Training`, with these in the place of ``options`` and ``save``:
   ``betas``, ``epsilon``, ``rate``, ``warm_up`` and ``scheduler`` of Adam, further ``options`` as on a command line,
   ``save_every`` (updates) and ``keep`` (checkpoints) or ``keep_epochs``, and ``patience``. ``dropout`` is a list:
-  residual, attention, activation. ``like`` names a training whose fields are taken unless they are given, and
+  residual, attention, activation. ``like`` names a training whose fields it has unless it sets them itself, and
   ``in_recipe.RECIPE`` has what differs in one recipe;
 - a table ``systems.NAME`` has the fields of :class:`System`. Its ``training`` is a name, or a table as above;
   ``stages`` are lists of layers and epochs (``stages_in_updates``: of layers and updates), the last one of layers
@@ -70,8 +70,11 @@ class Dropout:
 
     @property
     def options(self) -> tuple[str, ...]:
-        named = {"dropout": self.residual, "attention-dropout": self.attention, "activation-dropout": self.activation}
-        return tuple(word for name, value in named.items() for word in (f"--{name}", f"{value:g}"))
+        return (
+            *("--dropout", f"{self.residual:g}"),
+            *("--attention-dropout", f"{self.attention:g}"),
+            *("--activation-dropout", f"{self.activation:g}"),
+        )
 
 
 @dataclass(frozen=True)
@@ -160,11 +163,12 @@ _LOSS = ("--criterion", "label_smoothed_cross_entropy_with_auxiliary", "--label-
 _SHARES = ((24, 1.0), (36, 2 / 3), (10**6, 1 / 2))
 
 
-def read_systems(name: str, size: str = "") -> dict[str, System]:
-    """Return the systems in ``recipes/systems/NAME.toml``, at one of the file's sizes if it has any."""
+def read_systems(name: str, recipe: str) -> dict[str, System]:
+    """Return the systems in ``recipes/systems/NAME.toml``, at the recipe's size if the file has sizes."""
     content = read_toml(FOLDER / f"{name}.toml")
-    if size:
-        values = _with_likes(size, content["sizes"])
+    if "sizes" in content:
+        values = _with_likes(recipe, content["sizes"])
+        # Parts are texts with values of the size, and those of other parts above them.
         for part, text in content["parts"].items():
             values[part] = text.format(**values)
         content = {key: _filled(content[key], values) for key in ("trainings", "systems")}
@@ -173,7 +177,7 @@ def read_systems(name: str, size: str = "") -> dict[str, System]:
 
 
 def _filled(value: Any, values: Mapping[str, Any]) -> Any:
-    """Return what TOML has with all that stands in braces replaced."""
+    """Return values of TOML with all names in braces replaced."""
     if isinstance(value, str):
         return value.format(**values)
     if isinstance(value, list):
@@ -186,28 +190,34 @@ def _filled(value: Any, values: Mapping[str, Any]) -> Any:
 def _with_likes(reference: str | dict[str, Any], tables: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a table, or of one that a name stands for, with those of the table that it is like."""
     table = dict(tables[reference] if isinstance(reference, str) else reference)
+    # Tables are like others, which may be like others again.
     if "like" not in table:
         return table
     fields = _with_likes(table.pop("like"), tables)
     in_recipe = dict(fields.get("in_recipe", {}))
-    for recipe, own in table.pop("in_recipe", {}).items():
-        in_recipe[recipe] = {**in_recipe.get(recipe, {}), **own}
+    for recipe, changes in table.pop("in_recipe", {}).items():
+        in_recipe[recipe] = {**in_recipe.get(recipe, {}), **changes}
     return {**fields, **table, "in_recipe": in_recipe}
 
 
 def _system(table: dict[str, Any], trainings: Mapping[str, Any], paper: str) -> System:
-    """Return the system that a table of a file says."""
+    """Return the system of a table in a file."""
     fields = _with_likes(table["training"], trainings)
     in_recipe = fields.pop("in_recipe", {})
     for_recipe: dict[str, dict[str, Any]] = {}
-    for recipe, own in in_recipe.items():
-        for_recipe[recipe] = {"training": _training({**fields, **own})}
-    for recipe, own in table.get("for_recipe", {}).items():
-        changed = {**own, "stages": _stages(own["stages"], "epochs")} if "stages" in own else own
-        for_recipe[recipe] = {**for_recipe.get(recipe, {}), **changed}
+    # A training may differ in a recipe, and so may fields of the system.
+    for recipe, changes in in_recipe.items():
+        for_recipe[recipe] = {"training": _training({**fields, **changes})}
+    for recipe, changes in table.get("for_recipe", {}).items():
+        in_this = for_recipe.setdefault(recipe, {})
+        in_this |= changes
+        if "stages" in changes:
+            in_this["stages"] = _stages(changes["stages"], "epochs")
+
     published = {}
     for recipe, numbers in table.get("published", {}).items():
         published[recipe] = tuple(_published(*number) for number in numbers)
+    # Stages last epochs, or updates.
     if "stages_in_updates" in table:
         stages = _stages(table["stages_in_updates"], "updates")
     else:
@@ -227,19 +237,20 @@ def _system(table: dict[str, Any], trainings: Mapping[str, Any], paper: str) -> 
 
 
 def _training(fields: Mapping[str, Any]) -> Training:
-    """Return the training that the fields of a file say; numbers of a size are texts there."""
+    """Return the training with the fields of a file; numbers of a size are texts there."""
     options = (
         *("--optimizer", "adam", "--adam-betas", fields["betas"], "--adam-eps", fields["epsilon"]),
         *("--clip-norm", "0.0", "--lr-scheduler", fields.get("scheduler", "inverse_sqrt")),
         *("--lr", f"{float(fields['rate']):.6g}", "--warmup-updates", str(fields["warm_up"])),
         *("--warmup-init-lr", "1e-7", *_LOSS, *shlex.split(fields.get("options", ""))),
     )
-    if "save_every" in fields:  # fairseq validates when it saves
-        every, keep = str(fields["save_every"]), str(fields["keep"])
-        save = ["--save-interval-updates", every, "--validate-interval", "100000", "--no-epoch-checkpoints"]
-        save += ["--keep-interval-updates", keep]
+    if "save_every" in fields:
+        # fairseq validates when it saves, so no validation of its own is asked for.
+        save = ["--save-interval-updates", str(fields["save_every"]), "--validate-interval", "100000"]
+        save += ["--no-epoch-checkpoints", "--keep-interval-updates", str(fields["keep"])]
     else:
         save = ["--keep-last-epochs", str(fields["keep_epochs"])]
+    # Training ends after so many validations without a better one.
     patience = int(fields.get("patience", 0))
     if patience:
         save += ["--patience", str(patience)]
@@ -261,6 +272,7 @@ def _stages(lengths: Sequence[Sequence[Any]], unit: str) -> tuple[Stage, ...]:
     """Return stages of layers and of epochs or updates each; the last one has no length."""
     stages = []
     for layers, *length in lengths:
+        # Deeper models need more memory for each token.
         share = next(share for deepest, share in _SHARES if int(layers) <= deepest)
         stage = Stage(int(layers), share=share)
         if length:

@@ -29,11 +29,7 @@ _BREAKS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ufeff]+")
 
 
 def read_text(name: str) -> Iterator[str]:
-    """Yield the lines of a text, each in one piece: characters that some programs take for line ends become spaces.
-
-    Raises:
-        UserError: the archive has no such member, or it is not UTF-8.
-    """
+    """Yield the lines of a text; characters that some programs take for line ends become spaces."""
     place, _, column = name.rpartition("@") if re.search(r"@\d+$", name) else (name, "", "")
     archive, _, pattern = (place, "", "") if "!" not in place or os.path.exists(place) else place.rpartition("!")
     try:

@@ -13,11 +13,7 @@ tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) 
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return what is in a file.
-
-    Raises:
-        UserError: it is not TOML.
-    """
+    """Return the content of a file; raise UserError if it is not TOML."""
     try:
         content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:

@@ -5,8 +5,8 @@
     bash recipes/train.sh RECIPE --list              all systems, and what was published for them
     bash recipes/train.sh RECIPE --commands          the commands of all systems
 
-The environment says where and how; recipes/README.md has all of it. Started again, a training goes on where it stopped.
-Commands are written without data and without a GPU.
+The environment says where and how; recipes/README.md has all of it. Started again, a training resumes where it stopped.
+Commands are printed without data and without a GPU.
 """
 
 from __future__ import annotations
@@ -76,27 +76,33 @@ def main() -> None:
     if arguments[0] == "--commands":
         print(all_commands(recipe_name, os.environ), end="")
         return
-    name, *extra = arguments
+    name, *further = arguments
     recipe, system, environment = RECIPES[recipe_name], system_of(recipe_name, name), os.environ
     if only_print:
-        print(shlex.join([*printed_command(recipe, name, system, environment), *extra]))
+        print(shlex.join([*printed_command(recipe, name, system, environment), *further]))
         return
-    if not (data := Path(environment["WORK"]) / "data-bin").is_dir():
+
+    data = Path(environment["WORK"]) / "data-bin"
+    if not data.is_dir():
         raise UserError(f"{data} does not exist; run bash recipes/{recipe_name}/prepare.sh first")
     machine = find_machine(environment)
+    # Nobody wants this by mistake.
     if machine.gpus == 0 and recipe.needs_gpu and environment.get("CPU") != "1":
         raise UserError(
             f"PyTorch can use no GPU here, and {system.arch} would train for days on a CPU; CPU=1 starts "
             "it all the same, and recipes/multi30k and recipes/tatoeba_de_en are made for CPUs"
         )
     folder = run_folder(environment, name)
-    if run := environment.get("RUN"):  # a training that evaluation is not to find, such as the reverse direction
-        folder = folder.with_name(run)
-    command = [*training_command(recipe, system, folder, machine, environment), *extra]
+    # A training that evaluation is not to find, such as the reverse direction, has a name of its own.
+    if environment.get("RUN"):
+        folder = folder.with_name(environment["RUN"])
+    command = [*training_command(recipe, system, folder, machine, environment), *further]
     folder.mkdir(parents=True, exist_ok=True)
+    # All commands that trained a system, in order.
     with (folder / "commands.sh").open("a", encoding="utf-8") as commands:
         commands.write(f"# {time.strftime('%Y-%m-%d %H:%M:%S')}\n{shlex.join(command)}\n")
     print(shlex.join(command), flush=True)
+    # This process becomes the training, so that signals of SLURM reach it.
     os.execve(command[0], command, safe_environment())
 
 
@@ -124,41 +130,31 @@ def _described(recipe: str, system: System) -> str:
 
 
 def printed_command(recipe: Recipe, name: str, system: System, environment: Mapping[str, str]) -> list[str]:
-    """Return the command for a machine that need not be there: by default with one GPU, or none for small corpora.
-
-    Raises:
-        UserError: the environment contradicts itself.
-    """
+    """Return the command for a machine that need not be there: by default with one GPU, or none for small corpora."""
     machine = named_machine(environment, gpus=int(recipe.needs_gpu))
     return training_command(recipe, system, run_folder(environment, name), machine, environment)
 
 
 def find_machine(environment: Mapping[str, str]) -> Machine:
-    """Return what the environment says, else what there is.
-
-    Raises:
-        UserError: it contradicts itself or the machine.
-    """
+    """Return the machine that the environment names, by default all of this one."""
     import torch
 
-    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    machine = named_machine(environment, gpus=there)
-    if machine.gpus > there:
-        raise UserError(f"GPUS={machine.gpus}, and this machine has {there}")
+    available = torch.cuda.device_count()
+    machine = named_machine(environment, gpus=available)
+    if machine.gpus > available:
+        raise UserError(f"GPUS={machine.gpus}, and this machine has {available}")
     if machine.gpus == 0:
         return machine
     memory = min(torch.cuda.get_device_properties(gpu).total_memory for gpu in range(machine.gpus)) / GPU_BYTES
-    fastest = PRECISIONS["bf16" if torch.cuda.get_device_capability()[0] >= 8 else "fp16"]
-    precision = machine.precision if environment.get("PRECISION") else fastest
+    precision = machine.precision
+    if not environment.get("PRECISION"):
+        # Ampere (8.0) is the first with products in bf16.
+        precision = PRECISIONS["bf16" if torch.cuda.get_device_capability()[0] >= 8 else "fp16"]
     return replace(machine, precision=precision, memory=min(memory, 1.0))
 
 
 def named_machine(environment: Mapping[str, str], *, gpus: int) -> Machine:
-    """Return what the environment says: else ``gpus`` GPUs in bf16, each as large as ``max_tokens`` are for.
-
-    Raises:
-        UserError: it contradicts itself.
-    """
+    """Return the machine that the environment names, by default ``gpus`` GPUs of 80 GB in bf16."""
     number = partial(whole_number, environment)
     gpus = number("GPUS", gpus, lowest=0)
     least_nodes, nodes = _nodes(environment)
@@ -168,14 +164,24 @@ def named_machine(environment: Mapping[str, str], *, gpus: int) -> Machine:
     address = environment.get("MASTER_ADDR", "")
     if nodes > 1 and not address:
         raise UserError(f"NNODES={nodes} needs MASTER_ADDR, the name or address of the node with NODE_RANK=0")
+    # Nodes that may be fewer later are elastic, too.
     is_elastic = environment.get("MAX_RESTARTS") or least_nodes < nodes
     restarts = number("MAX_RESTARTS", 3, lowest=0) if is_elastic else None
-    on_cpu = "bf16" if environment.get("BF16") == "1" else "fp32"
-    precision = environment.get("PRECISION") or ("bf16" if gpus else on_cpu)
+    usual = "bf16" if gpus or environment.get("BF16") == "1" else "fp32"
+    precision = environment.get("PRECISION") or usual
     if precision not in PRECISIONS:
         raise UserError(f"PRECISION={precision} is not one of {', '.join(PRECISIONS)}")
-    port, processes = number("MASTER_PORT", 29500), gpus or number("PROCESSES", 1)
-    return Machine(gpus, processes, nodes, rank, address, port, least_nodes, restarts, PRECISIONS[precision])
+    return Machine(
+        gpus=gpus,
+        processes=gpus or number("PROCESSES", 1),
+        nodes=nodes,
+        rank=rank,
+        address=address,
+        port=number("MASTER_PORT", 29500),
+        least_nodes=least_nodes,
+        max_restarts=restarts,
+        precision=PRECISIONS[precision],
+    )
 
 
 def _nodes(environment: Mapping[str, str]) -> tuple[int, int]:
@@ -189,10 +195,12 @@ def _nodes(environment: Mapping[str, str]) -> tuple[int, int]:
 
 
 def launcher(machine: Machine) -> list[str]:
-    """Return what starts the processes: fairseq itself on one node, torchrun on several and for several CPUs.
+    """Return the command before fairseq-train's options, which starts the processes.
 
-    Processes that are to be started again are started by ``train --elastic``.
+    fairseq itself does so on one node, torchrun on several and for several processes on a CPU, ``train --elastic``
+    where processes that die are started again.
     """
+    # It restarts processes that die, and keeps the batch when there are fewer of them.
     if machine.max_restarts is not None:
         command = [sys.executable, "-m", "fairseq_depthwise", "train", "--elastic"]
         command += ["--processes", str(machine.processes), "--max-restarts", str(machine.max_restarts)]
@@ -214,14 +222,18 @@ def launcher(machine: Machine) -> list[str]:
 def training_command(
     recipe: Recipe, system: System, folder: Path, machine: Machine, environment: Mapping[str, str]
 ) -> list[str]:
-    """Return what starts the processes, and the options of fairseq-train."""
+    """Return the launcher and the options of fairseq-train."""
     training, data = system.training, Path(environment["WORK"]) / "data-bin"
+
+    # The paper's batch on this machine.
     most = whole_number(environment, "MAX_TOKENS", int(training.max_tokens * machine.memory))
     tokens = _batch_tokens(recipe, system, data, most, environment)
     elastic = machine.max_restarts is not None
     size = batch(tokens, machine.world, most, shared=elastic)
     effective = size.max_tokens * size.update_freq * (1 if elastic else machine.world)
     say(f"an update has {effective:,} tokens on up to {machine.world} processes, {size.max_tokens:,} at a time on each")
+
+    # The system as in its paper.
     options = [*launcher(machine), str(data), "--arch", system.arch, *system.options]
     options += [*training.dropout.options, *training.options]
     options += _task_options(recipe, system, data, environment)
@@ -230,12 +242,16 @@ def training_command(
     options += ["--max-tokens", str(size.max_tokens), "--update-freq", str(size.update_freq)]
     if training.updates:
         options += ["--max-update", str(training.updates)]
+
+    # Text, files and logs.
     options += [*recipe.text_options(data), *training.save, "--save-dir", str(folder / "checkpoints")]
     options += ["--seed", environment.get("SEED") or "1", *machine.precision]
     # Beside the validation set there may be one of another paper.
     options += ["--ignore-unused-valid-subsets", "--skip-invalid-size-inputs-valid-test"]
     options += ["--log-format", "json", "--log-interval", "100"]
     options += ["--log-file", str(folder / "train.log"), "--tensorboard-logdir", str(folder / "tensorboard")]
+
+    # Devices and processes.
     if machine.gpus == 0:
         options += ["--cpu"]
     else:
@@ -244,7 +260,9 @@ def training_command(
             options += ["--distributed-world-size", str(machine.gpus)]
     if machine.world > 1:
         # fairseq's own transformer has parameters that no sentence reaches, which PyTorch's DDP waits for.
-        options += ["--ddp-backend", "legacy_ddp", *(() if machine.gpus else ("--distributed-backend", "gloo"))]
+        options += ["--ddp-backend", "legacy_ddp"]
+        if machine.gpus == 0:
+            options += ["--distributed-backend", "gloo"]
     return options
 
 
@@ -256,16 +274,18 @@ def _batch_tokens(recipe: Recipe, system: System, data: Path, most: int, environ
         if tokens != training.batch_tokens:
             say(f"BATCH_TOKENS={tokens}: the published setting is {training.batch_tokens:,} tokens")
         return tokens
+    # The share of target tokens is measured where there are data.
     source, target = _languages(recipe, data, environment)
-    share, how = USUAL_SHARE, "as is usual; data would be measured"
     if (data / f"train.{source}-{target}.{target}.idx").exists():
         share, how = target_share(data, source, target, most), "measured"
+    else:
+        share, how = USUAL_SHARE, "as is usual; data would be measured"
     say(f"the paper's {training.batch_tokens:,} are target tokens, {share:.1%} of what --max-tokens counts ({how})")
     return math.ceil(training.batch_tokens / share)
 
 
 def _languages(recipe: Recipe, data: Path, environment: Mapping[str, str]) -> tuple[str, str]:
-    """Return source and target: of the data, or of the recipe where there are none."""
+    """Return source and target language: of the data, or of the recipe where there are none."""
     if data.is_dir():
         return languages_of(data)
     source, target = recipe.languages
@@ -280,8 +300,8 @@ def _task_options(recipe: Recipe, system: System, data: Path, environment: Mappi
     task = "translation_multi_simple_epoch" + ("_layer_growth" if system.stages else "")
     options = ["--task", task, "--lang-dict", str(data / "languages.txt"), "--lang-pairs", str(data / "pairs.txt")]
     options += ["--encoder-langtok", "tgt"]
-    if temperature := environment.get("TEMPERATURE"):
-        return [*options, "--sampling-method", "temperature", "--sampling-temperature", temperature]
+    if environment.get("TEMPERATURE"):
+        return [*options, "--sampling-method", "temperature", "--sampling-temperature", environment["TEMPERATURE"]]
     return [*options, "--sampling-method", "concat"]
 
 

@@ -33,6 +33,7 @@ def training_times(system: str, baselines: Sequence[str], seeds: Sequence[str]) 
         if time is None:
             continue
         run |= _described(time)
+        # The nearest baseline with a log is the one to compare with.
         for baseline in baselines:
             other = _time_of(run_folder(os.environ, baseline, seed))
             if other is not None:
@@ -69,6 +70,7 @@ def times_table(runs: Sequence[dict[str, Any]]) -> str:
     for run in timed:
         row = [run["seed"], f"{run['hours']:.4g}", run["trained_on"], f"{run['updates']:,}"]
         baseline = run.get("baseline")
+        # Nothing to compare with.
         if baseline is None:
             row += [NOTHING] * 4
         else:

@@ -15,12 +15,13 @@ def test_models_in_all_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for slow in ("compiled", "int8"):
         monkeypatch.delitem(quality.WAYS, slow)
     monkeypatch.setitem(quality.WAYS, "bf16", {"precision": "bf16", "compile": False})
-    monkeypatch.setattr(quality, "OTHER_WAYS", ())  # CTranslate2's need not be installed
+    monkeypatch.setattr(quality, "CTRANSLATE2_TYPES", ())  # CTranslate2's need not be installed
     models = [f"{name}={EARLIER}/{name}/checkpoint_last.pt" for name in ("transformer", "sdt")]
     test = [str(EARLIER / "text" / f"test.{language}") for language in ("src", "tgt")]
     given = ["--data", str(EARLIER / "data-bin"), "--test", *test, "--rounds", "2", "--records", str(tmp_path)]
     given += ["--figure", str(tmp_path / "figure.svg"), *models]
-    quality.run(quality.parse_options(given), given)
+    monkeypatch.setattr("sys.argv", ["quality.py", *given])
+    quality.main()
     rows = json.loads((tmp_path / "quality_cpu.json").read_text())["rows"]
     of_models = [("transformer", "float32"), ("sdt", "float32"), ("sdt", "bf16")]
     assert [(row["model"], row["way"], row["batch"]) for row in rows] == [

@@ -41,10 +41,6 @@ def bench_record() -> dict[str, Any]:
             meeting("training", 0, 0, first), meeting("training", 0, 0, second), meeting("decoding", 4, 8, decoding),
             meeting("training", 0, 0, second, length=20), meeting("encoding", 0, 8, decoding),
         ],
-        "memory": [
-            {"row": "stock 6", "part": "training", "precision": "fp32", "peak": 50 << 20, "unused": 10 << 20},
-            {"row": "depth-wise", "part": "training", "precision": "fp32", "peak": 60 << 20, "unused": 0},
-        ],
     }  # fmt: skip
 
 
@@ -62,13 +58,6 @@ def test_ratios_are_taken_within_a_round_and_stock_has_the_spread_of_its_rates()
     assert row_of(table, "stock 6")[0] == ""
 
 
-def test_memory_leaves_unused_copies_out() -> None:
-    table = tables_of(bench_record())["size"]
-    assert row_of(table, "stock 6") == ["", "1,000", "40"]
-    assert row_of(table, "depth-wise") == ["stock 6", "1,100 (1.10)", "60 (1.50)"]
-    assert row_of(table, "depth-wise, two-cells")[-1] == "-"
-
-
 class TestPages:
     @pytest.fixture
     def records(self, tmp_path: Path) -> Path:
@@ -77,9 +66,9 @@ class TestPages:
         return tmp_path
 
     def test_a_table_takes_the_place_between_its_markers(self, records: Path) -> None:
-        text = render("above\n\n<!-- run size -->\nold\n<!-- end of run size -->\n\nbelow\n", records)
+        text = render("above\n\n<!-- run speed -->\nold\n<!-- end of run speed -->\n\nbelow\n", records)
         assert "old" not in text
-        assert "| depth-wise | stock 6 | 1,100 (1.10) |" in text
+        assert "| depth-wise | stock 6 | 50, **1.00** (0.50 - 2.00) |" in text
         assert text.startswith("above\n")
         assert text.endswith("\nbelow\n")
         assert render(text, records) == text

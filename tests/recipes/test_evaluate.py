@@ -133,13 +133,13 @@ def test_default_precision_and_batch(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     for gpu, precision in ((True, "fp16"), (False, "fp32")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
-        units = decoding_speed.decoding_settings(system_of("nist_zh_en", "mute"), 4, 0.6)
-        lstm = decoding_speed.decoding_settings(system_of("wmt14_en_de", "depthwise_lstm_6l"), 4, 0.6)
+        units = decoding_speed.decoding_settings(system_of("nist_zh_en", "mute"))
+        lstm = decoding_speed.decoding_settings(system_of("wmt14_en_de", "depthwise_lstm_6l"))
         assert units.precision == lstm.precision == precision
         assert (units.batch_sentences, units.max_tokens) == (30, None)
         assert (lstm.batch_sentences, lstm.max_tokens) == (None, 4096)
     monkeypatch.setenv("MAX_TOKENS", "1000")
-    units = decoding_speed.decoding_settings(system_of("nist_zh_en", "mute"), 4, 0.6)
+    units = decoding_speed.decoding_settings(system_of("nist_zh_en", "mute"))
     assert (units.batch_sentences, units.max_tokens) == (None, 1000)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from evaluate import average_of
 from made_of import digests, digests_in, is_made_of, making
+from trained_runs import average_of
 
 from fairseq_compat import checkpoints
 

@@ -45,7 +45,7 @@ def test_fewer_entries_than_characters(text: Path, tmp_path: Path) -> None:
     message = command(*arguments, "--size=5", status=1)
     assert "VOCABULARY=5" in message
     assert message.count("\n") == 1
-    least = int(re.findall(r"set it to (\d+)", message)[0])
+    least = int(re.findall(r"5 vs (\d+)", message)[0])
     # Eight letters, the mark of a word's begin, and three entries that every model has.
     assert least == 8 + 1 + 3
     command(*arguments, f"--size={least - 1}", status=1)

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import preprocessed_text
 import pytest
-from evaluate import forms
 from recipe_runs import Work, lines, small
+from translated_sets import evaluation_sets
 
 from fairseq_depthwise.evaluation.scores import TranslationMetric, detokenize, join_compounds
+from recipes import RECIPES
 
 pytestmark = pytest.mark.xdist_group("recipes")
 
@@ -95,12 +96,13 @@ def test_references_are_in_the_form_of_translations(prepared_from: Work, folder:
     """The test set's own target side, as a system would produce it, has the best score there is."""
     subwords = lines(folder / f"{TEST}.tok.bpe.32000.de")
     tokens = [join_compounds(f"{line} ".replace("@@ ", "").rstrip()) for line in subwords]
+    (test,) = [test for test in evaluation_sets(RECIPES[RECIPE], prepared_from.folder) if test.name == TEST]
     for name in ("tokenized", "compound-split"):
         metric = TranslationMetric(name)
-        _, references = forms(prepared_from.folder, TEST, "de", metric)
+        references = test.references(metric)
         assert metric.score(tokens, references).score == pytest.approx(100)
     metric = TranslationMetric("sacrebleu")
-    _, references = forms(prepared_from.folder, TEST, "de", metric)
+    references = test.references(metric)
     assert references == [lines(folder / f"{TEST}.de")]
     assert metric.score(detokenize(tokens, "de"), references).score == pytest.approx(100)
 

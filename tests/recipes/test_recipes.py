@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import evaluate
 import pytest
 from corpus_mirror import DIRT, NIST_TESTS, OPUS_LANGUAGES, own_pairs
 from recipe_runs import Work, lines, small, times_of
+from translated_sets import evaluation_sets
 
 from fairseq_depthwise.evaluation.scores import TranslationMetric
+from recipes import RECIPES as ALL_RECIPES
 
 #: All on one worker of pytest-xdist, which prepares each recipe once.
 pytestmark = pytest.mark.xdist_group("recipes")
@@ -97,11 +98,10 @@ def test_four_references(prepared: Prepared) -> None:
     """A sentence that is the last of four references scores as one that is the first."""
     work = prepared("nist_zh_en")
     assert tuple(lines(work.folder / "data-bin" / "tests.txt")) == NIST_TESTS
-    for name in NIST_TESTS:
-        for form, references in (("", 4), (".raw", 4)):
-            _, found = evaluate.forms(work.folder, name, "en", TranslationMetric("chrf" if form else "tokenized-lc"))
-            assert len(found) == references
-            assert [lines[0].split()[0] for lines in found] == ["Ref0", "Ref1", "Ref2", "Ref3"]
+    for test in evaluation_sets(ALL_RECIPES["nist_zh_en"], work.folder):
+        for metric in ("chrf", "tokenized-lc"):
+            references = test.references(TranslationMetric(metric))
+            assert [lines[0].split()[0] for lines in references] == ["Ref0", "Ref1", "Ref2", "Ref3"]
 
 
 def test_validation_sets(prepared: Prepared) -> None:

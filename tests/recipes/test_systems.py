@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from evaluate import results_of, with_average
-from evaluate_languages import PUBLISHED_BASE, published_scores
+from language_report import PUBLISHED_BASE, published_scores
+from trained_runs import results_of, with_average
 
 from fairseq_compat import UserError
 from fairseq_depthwise.evaluation.languages import summarize

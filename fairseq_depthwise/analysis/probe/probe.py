@@ -114,6 +114,7 @@ class Probe:
     def _fit(self, model: LinearizedTransformer) -> Fits:
         """Return the linear layers of all layers and states, after fitting those that an earlier call has not."""
         options, record = self.options, self.record
+        # An earlier call may have fitted some layers, or all.
         fits = record.fits()
         fitted = {layer for layer, _ in fits}
         if fitted.issuperset(self.layers):
@@ -186,6 +187,7 @@ def translate_subset(probe: Probe, model: BaseFairseqModel) -> list[str]:
     """Translate a part of the data, in its order; sentences that are too long for the model stay empty."""
     loaded, options = probe.loaded, probe.options
     batches = loaded.batches(options.subset, max_tokens=options.max_tokens)
+    # The search of `translate`, so that scores are comparable with its translations'.
     search = BeamSearch(loaded.task, [model], BeamOptions(options.beam, options.lenpen), probe.device)
     # Batches are of similar lengths: their sentences come in another order.
     translations = [""] * len(loaded.sentences(options.subset))

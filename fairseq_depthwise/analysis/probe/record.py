@@ -66,18 +66,18 @@ class ProbeRecord:
         self.settings = settings
         self.rows: dict[tuple[str, str], ProbeRow] = {}
         self.files: list[str] = []
+        # The record, and the file with all fitted linear layers.
         self._file = self.folder / "probe.json"
         self._maps = self.folder / "maps.pt"
         self._make_folders()
 
         record = self._load()
-        is_probe = "rows" in record
-        if is_probe and not force:
+        if record and not force:
             self._resume(record)
         # Files of the user's own are neither replaced nor removed.
         listed = record.get("files", [])
         self._require_free(listed)
-        if is_probe and force:
+        if record and force:
             self._remove(listed)
         self._write(settings)
 
@@ -185,10 +185,10 @@ def write_linearized(path: str, output: str | Path, layer: str, state: str, fit:
     """Write the checkpoint of a ``linearized_transformer`` in which one layer is replaced, as after training it."""
     trained = checkpoints.load_checkpoint(path, mapped=True)
     values = trained["model"]
-    # The replaced layer stays in the checkpoint, as the linear layer's ``intact``.
     side, number = layer.split(".")
     prefix = f"{side}.layers.{int(number) - 1}."
     like = next(value for name, value in values.items() if name.startswith(prefix))
+    # The replaced layer stays in the checkpoint, as the linear layer's ``intact``.
     model = {}
     for name, value in values.items():
         if name.startswith(prefix):

@@ -15,7 +15,7 @@ from fairseq_depthwise.analysis.analysis import draw_legend, draw_line, finish_p
 from fairseq_depthwise.analysis.probe.record import NONE, ProbeRow
 from fairseq_depthwise.figures import write_figure
 from fairseq_depthwise.modules.stack import SIDES
-from fairseq_depthwise.tables import aligned
+from fairseq_depthwise.tables import aligned, decimal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,9 +53,9 @@ class ProbedModel:
         """Return number of a layer, from 1 -> its row."""
         rows = {}
         for row in self.rows:
-            row_side, _, number = row.layer.partition(".")
+            row_side, _, layer = row.layer.partition(".")
             if row.state == state and row_side == side:
-                rows[int(number)] = row
+                rows[int(layer)] = row
         return rows
 
     def document(self) -> dict[str, Any]:
@@ -105,10 +105,10 @@ def _table(model: ProbedModel, state: str) -> str:
     sides = [model.rows_of(state, side) for side in SIDES]
     lines = [header, first]
     # Encoder and decoder may have different depths, or only some layers were replaced.
-    for number in sorted(set().union(*sides)):
-        line = [str(number)]
+    for layer in sorted(set().union(*sides)):
+        line = [str(layer)]
         for rows in sides:
-            line += _cells(model, rows.get(number))
+            line += _cells(model, rows.get(layer))
         lines.append(line)
     return f"{model.checkpoint}: {model.architecture}{_STATES[state]}\n{intact.signature}\n{aligned(lines)}"
 
@@ -116,12 +116,8 @@ def _table(model: ProbedModel, state: str) -> str:
 def _cells(model: ProbedModel, row: ProbeRow | None) -> list[str]:
     if row is None:
         return ["-", "-", "-"]
-    change = model.change(row)
-    return [
-        f"{row.score:.2f}",
-        "-" if change is None else f"{change:+.2f}",
-        "-" if row.unexplained is None else f"{100 * row.unexplained:.2f}",
-    ]
+    unexplained = None if row.unexplained is None else 100 * row.unexplained
+    return [decimal(row.score, ".2f"), decimal(model.change(row), "+.2f"), decimal(unexplained, ".2f")]
 
 
 # --- figure ----------------------------------------------------------------------------------------------------------
@@ -156,12 +152,12 @@ def _draw_side(axes: Axes, side: str, curves: Sequence[tuple[ProbedModel, str]])
     """Draw the layers of one side, and return the lines."""
     axes.axhline(0, color="black", linewidth=0.8)
     lines = []
-    for number, (model, state) in enumerate(curves):
+    for place, (model, state) in enumerate(curves):
         points = []
         for layer, row in model.rows_of(state, side).items():
             # Where the intact model scores 0, nothing is drawn.
             change = model.change(row)
             points.append((layer, math.nan if change is None else change))
-        lines.append(draw_line(axes, points, number))
+        lines.append(draw_line(axes, points, place))
     finish_panel(axes, side, "layer made linear", "")
     return lines

@@ -31,7 +31,6 @@ def option(
     at_most: float | None = None,
     one_of: tuple[Any, ...] | None = None,
     bare: str | None = None,
-    earlier: Mapping[Any, Any] | None = None,
     changes_parameters: bool = True,
     addable: bool = False,
     options_of_model: bool = False,
@@ -44,7 +43,6 @@ def option(
         at_least, below, at_most: limits of a number.
         one_of: the only values.
         bare: the value of the option without a value on the command line.
-        earlier: value of an earlier version -> the value that replaces it.
         changes_parameters: False if trained parameters mean the same with another value.
         addable: a model may have this part although the model that it starts from has not (value 0).
         options_of_model: the value is JSON, the options of a model within this one.
@@ -57,7 +55,6 @@ def option(
         "limits": limits,
         "one_of": one_of,
         "argparse_const": bare,
-        "earlier": earlier or {},
         "changes_parameters": changes_parameters,
         "addable": addable,
         "options_of_model": options_of_model,
@@ -85,6 +82,13 @@ def distance(default: int) -> Any:
     return option(default, words, at_least=0, at_most=2**16, addable=True)
 
 
+#: Option of earlier versions -> value that they recorded in checkpoints -> what takes its place. An option that is gone
+#: has no effect: its values are not read, and command lines may have it.
+RETIRED: dict[str, dict[Any, Any]] = {
+    "depthwise_kernel": {},
+    "hyper_manifold": {"True": "sinkhorn", True: "sinkhorn", "False": "none", False: "none"},
+}
+
 #: Options of fairseq's models that ours do not have, but checkpoints of these may record.
 _FAIRSEQ_ONLY = ("adaptive_softmax_cutoff", "quant_noise_pq", "quant_noise_scalar")
 
@@ -94,6 +98,8 @@ _FAIRSEQ_ONLY = ("adaptive_softmax_cutoff", "quant_noise_pq", "quant_noise_scala
 @dataclass
 class EncoderDecoderConfig(FairseqDataclass):
     """Sizes, dropouts, embeddings and positions of an encoder-decoder."""
+
+    retired = RETIRED  # not annotated: fairseq takes ClassVar for an option
 
     # Sizes of both stacks.
     encoder_embed_dim: int = option(512, "width of the encoder", at_least=2, at_most=2**20)
@@ -158,8 +164,8 @@ class EncoderDecoderConfig(FairseqDataclass):
             value = getattr(options, option_field.name, None)
             if value is None:
                 value = option_field.default
-            replacements = option_field.metadata.get("earlier", {})
-            values[option_field.name] = replacements.get(value, value)
+            replacements = RETIRED.get(option_field.name, {})
+            values[option_field.name] = replacements.get(value, value) if replacements else value
 
         config = cls(**values)
         check_values(cls, config)

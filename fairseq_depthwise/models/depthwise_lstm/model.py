@@ -82,13 +82,6 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
         "add", "how self- and cross-attention reach the decoder's cell", one_of=tuple(DECODER_MERGES)
     )
     attention_bias: bool = option(False, "give the attention projections biases")
-    depthwise_kernel: str = option(
-        "auto",
-        "without effect: there is one way to compute the cell",
-        one_of=("auto", "eager"),
-        earlier={"compile": "auto", "triton": "auto"},
-        changes_parameters=False,
-    )
     log_gates: bool = option(
         False, "log mean and deviation of the gates, and the norm of the cell, in training", changes_parameters=False
     )

@@ -251,12 +251,8 @@ def _read_trained(path: str | None, task: FairseqTask) -> tuple[nn.Module, dict[
     if not os.path.isfile(path):
         raise UserError(f"--probe-path {path}: there is no such file")
     state = checkpoints.load_checkpoint(path)
-    provenance.require_same(
-        f"--probe-path {path}",
-        provenance.recorded_in(state),
-        provenance.of_dictionaries(task),
-        provenance.data_of(task),
-    )
+    data = provenance.of_dictionaries(task)
+    provenance.require_same(f"--probe-path {path}", provenance.recorded_in(state), data, provenance.data_of(task))
     options = plain_options(state)
     model = build_inner(options, task)
     model.load_state_dict(state["model"], strict=True)

@@ -53,7 +53,6 @@ class SDTTransformerConfig(ResidualConfig):
         "doubly stochastic matrices that mix these streams; without a value: sinkhorn",
         one_of=("none", "sinkhorn", "permutations", "identity"),
         bare="sinkhorn",
-        earlier={"True": "sinkhorn", True: "sinkhorn", "False": "none", False: "none"},
     )
     # Relative positions on keys, as in the paper.
     max_relative_positions: int = distance(8)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from fairseq import search
 from fairseq.data import Dictionary
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.hub_utils import GeneratorHubInterface
@@ -55,15 +54,6 @@ def test_an_empty_constraint_is_none() -> None:
 def test_a_word_that_no_translation_can_have_is_refused(word: str) -> None:
     with pytest.raises(UserError, match=f"^--constraints: '{word}'"):
         read(f"x\ta\tb {word}")
-
-
-def test_constraints_need_words_and_a_beam_that_fits() -> None:
-    constrained = search.LexicallyConstrainedBeamSearch(dictionary_of(*"abcdef"), "ordered")
-    constrained.init_constraints(torch.tensor([[0]]), 4)
-    with pytest.raises(UserError, match="inference_step_args"):
-        constrained.init_constraints(None, 4)
-    with pytest.raises(UserError, match="--beam 5"):
-        constrained.init_constraints(torch.tensor([[0]]), 5)
 
 
 class Hub(GeneratorHubInterface):

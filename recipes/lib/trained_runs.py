@@ -1,0 +1,93 @@
+"""Trainings of a recipe's system that are on the disk: their seeds, and the checkpoint that is evaluated."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from made_of import digests, is_made_of, making
+from recipe_step import run_folder, say, whole_number
+from systems import System, Training
+
+from fairseq_compat import UserError, checkpoints
+from fairseq_depthwise.checkpoints.averaging import saved_checkpoints, write_average
+from fairseq_depthwise.checkpoints.sizes import depths_in
+
+
+def seeds_to_evaluate(work: Path, system: str) -> list[str]:
+    """Return the seeds that ``SEEDS`` or ``SEED`` names, else all that the system was trained with."""
+    named = os.environ.get("SEEDS") or os.environ.get("SEED") or ""
+    seeds = named.split() or trained_seeds(work, system)
+    if not seeds:
+        raise UserError(f"{work / 'systems'} has no {system}; train it first")
+    folders = {run_folder(os.environ, system, seed) for seed in seeds}
+    if len(folders) < len(seeds):
+        raise UserError(f"SEEDS={' '.join(seeds)} has a seed twice; give it once")
+    return seeds
+
+
+def trained_seeds(work: Path, system: str) -> list[str]:
+    """Return the seeds that a system was trained with, in order."""
+    pattern = re.compile(re.escape(system) + r"(?:-seed(\d+))?")
+    seeds = []
+    for path in (work / "systems").glob(f"{system}*"):
+        match = pattern.fullmatch(path.name)
+        if match:
+            seeds.append(match[1] or "1")
+    return sorted(seeds, key=int)
+
+
+def with_average(system: System) -> System:
+    """Return the system with as many averaged checkpoints as ``AVERAGE`` says."""
+    average = whole_number(os.environ, "AVERAGE", system.training.average, lowest=0)
+    return replace(system, training=replace(system.training, average=average))
+
+
+def average_suffix() -> str:
+    """Return the suffix of names of results, which are separate for each value of ``AVERAGE``."""
+    average = os.environ.get("AVERAGE")
+    return f"-average{int(average)}" if average else ""
+
+
+def results_of(folder: Path) -> Path:
+    """Return the folder of a run's translations."""
+    return folder / f"evaluation{average_suffix()}"
+
+
+def checkpoint_of(system: System, folder: Path) -> Path:
+    """Return the checkpoint that is evaluated: the average of the last ones, or the best on the validation set."""
+    best = folder / "checkpoints" / "checkpoint_best.pt"
+    if not best.parent.is_dir() or not (system.training.average or best.exists()):
+        raise UserError(f"{best} does not exist; train the system first")
+    # With an average of 0 it is the best on the validation set.
+    return average_of(system.training, folder, best) if system.training.average else best
+
+
+def average_of(training: Training, folder: Path, best: Path) -> Path:
+    """Average a training's last checkpoints, unless that has been done."""
+    states = {}
+    for path in saved_checkpoints(str(best.parent)):
+        states[path] = checkpoints.load_checkpoint(path, mapped=True)
+    # Some papers leave out what was trained after the best checkpoint on the validation set.
+    if training.up_to_best and best.exists():
+        best_update = checkpoints.updates_in(checkpoints.load_checkpoint(best, mapped=True))
+        states = {path: state for path, state in states.items() if checkpoints.updates_in(state) <= best_update}
+
+    # A model that grows has fewer parameters in earlier checkpoints; only those of the last depth have a mean.
+    last = list(states)[-training.average :]
+    depths = [depths_in(states[path]["model"]) for path in last]
+    files = [path for path, depth in zip(last, depths, strict=True) if depth == depths[-1]]
+    if not files:
+        raise UserError(f"{best.parent} has no checkpoint of an epoch or of a number of updates yet; train longer")
+    if len(files) < training.average:
+        say(f"averaging the {len(files)} checkpoints of the last depth in {best.parent}, not {training.average}")
+
+    # Another AVERAGE has another file.
+    average = folder / f"average{average_suffix().removeprefix('-average')}.pt"
+    inputs = digests(files)
+    if not is_made_of(average, inputs):
+        with making(average, inputs):
+            write_average(files, str(average))
+    return average

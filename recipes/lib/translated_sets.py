@@ -1,0 +1,155 @@
+"""The test sets of a recipe, translated with a checkpoint; what was translated with it before is not done again.
+
+Test sets of a language pair are translated by fairseq-generate, from text that was split into subwords as in training.
+Those of a many-to-many model, in every direction, are translated from raw text by ``fairseq-depthwise translate``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from made_of import Inputs, digests, digests_in, is_made_of, making
+from recipe_step import languages_of, run_command_line, say, whole_number
+
+from fairseq_compat.files import atomic_write
+from fairseq_compat.provenance import file_digest
+from fairseq_depthwise.evaluation.scores import TranslationMetric, detokenize, join_compounds
+from fairseq_depthwise.evaluation.translations import read_lines, read_translations
+from recipes import Recipe
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """A test set and its files.
+
+    Attributes:
+        name: of its translations: of the set, such as newstest2014, or of a direction, such as en-xx/de.
+        source, target: languages.
+        tokens, raw: prefixes of its tokenized and of its original text, before the language.
+        subset: in ``data-bin``; empty for sets that are translated from raw text.
+    """
+
+    name: str
+    source: str
+    target: str
+    tokens: str
+    raw: str
+    subset: str = ""
+
+    def translations(self, output: Path, metric: TranslationMetric) -> Path:
+        """Return the file of translations in the form that a metric takes: tokens or text."""
+        return output / f"{self.name}{'.tok' if metric.tokenized else '.txt'}"
+
+    def references(self, metric: TranslationMetric) -> list[list[str]]:
+        """Return all references in the form that a metric takes."""
+        form = "" if metric.tokenized else self.raw.removeprefix(self.tokens)
+        first = Path(f"{self.tokens}{form}.{self.target}")
+        further = sorted(first.parent.glob(f"{Path(self.tokens).name}.ref?{form}.{self.target}"))
+        return [read_lines(str(path)) for path in (first, *further)]
+
+
+def evaluation_sets(recipe: Recipe, work: Path) -> list[EvaluationSet]:
+    """Return the test sets of a recipe's folder, or all directions of a many-to-many recipe that have one."""
+    if recipe.many:
+        return list(_directions(work / "text"))
+    source, target = languages_of(work / "data-bin")
+    sets = []
+    for number, name in enumerate(read_lines(str(work / "data-bin" / "tests.txt"))):
+        # As fairseq-preprocess names them.
+        subset = f"test{number}" if number else "test"
+        prefix = f"{work / 'text'}/test.{name}"
+        sets.append(EvaluationSet(name, source, target, prefix, f"{prefix}.raw", subset))
+    return sets
+
+
+def _directions(text: Path) -> Iterator[EvaluationSet]:
+    for path in sorted(text.glob("test.en-*.en")):
+        language = path.name.split(".")[1].removeprefix("en-")
+        prefix = str(path.with_suffix(""))
+        yield EvaluationSet(f"en-xx/{language}", "en", language, prefix, prefix)
+        yield EvaluationSet(f"xx-en/{language}", language, "en", prefix, prefix)
+    # Directions without English have one text for both, and no training data.
+    for report in sorted(text.glob("zero-shot/*-*.report.txt")):
+        prefix = str(report).removesuffix(".report.txt")
+        first, second = Path(prefix).name.split("-")
+        yield EvaluationSet(f"zero-shot/{first}-{second}", first, second, prefix, prefix)
+        yield EvaluationSet(f"zero-shot/{second}-{first}", second, first, prefix, prefix)
+
+
+def translate_sets(recipe: Recipe, checkpoint: Path, data: Path, output: Path, sets: Sequence[EvaluationSet]) -> None:
+    """Translate those of the test sets that were not translated with this checkpoint and these data.
+
+    A process for each GPU, or as many as ``PROCESSES`` says on a CPU, share the sets.
+    """
+    digest = file_digest(str(checkpoint))
+    missing: list[tuple[EvaluationSet, Inputs]] = []
+    for test in sets:
+        # All that decides on the translations.
+        texts = data.glob(f"{test.subset}.*") if test.subset else [f"{test.raw}.{test.source}"]
+        inputs = {
+            "checkpoint": digest,
+            "options": digests_in([*recipe.text_options(data), *_search_options(recipe, test)]),
+            "data": digests([*data.glob("dict.*"), *texts]),
+        }
+        if not is_made_of(output / f"{test.name}.txt", inputs):
+            missing.append((test, inputs))
+
+    gpus = torch.cuda.device_count()
+    processes = gpus or whole_number(os.environ, "PROCESSES", 1)
+    visible = (os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(processes)))).split(",")
+    # More threads than cores would wait for each other.
+    threads = min(torch.get_num_threads(), max(1, (os.cpu_count() or 1) // processes))
+
+    def translate_share(place: int) -> None:
+        setting = {"CUDA_VISIBLE_DEVICES": visible[place]} if gpus else {"OMP_NUM_THREADS": str(threads)}
+        for test, inputs in missing[place::processes]:
+            say(f"translating {test.name} from {test.source} to {test.target} with {checkpoint}")
+            translations = output / f"{test.name}.txt"
+            translations.parent.mkdir(parents=True, exist_ok=True)
+            with making(translations, inputs):
+                _translate(recipe, checkpoint, data, test, translations, {**os.environ, **setting})
+
+    # The threads only wait for the processes that they start.
+    with ThreadPoolExecutor(processes) as pool:
+        list(pool.map(translate_share, range(processes)))
+
+
+def _search_options(recipe: Recipe, test: EvaluationSet) -> list[Any]:
+    languages = ["--source-lang", test.source, "--target-lang", test.target]
+    return [*languages, "--beam", recipe.beam, "--lenpen", recipe.length_penalty]
+
+
+def _translate(
+    recipe: Recipe, checkpoint: Path, data: Path, test: EvaluationSet, output: Path, environment: dict[str, str]
+) -> None:
+    """Write the translations of a test set to ``output``, and the tokens of fairseq-generate beside it."""
+    options = [*_search_options(recipe, test), "--max-tokens", whole_number(os.environ, "MAX_TOKENS", 4096)]
+    if not torch.cuda.is_available():
+        options += ["--cpu"]
+    if not test.subset:
+        text = f"{test.raw}.{test.source}"
+        # The checkpoint records its tokenizer and subwords.
+        options += ["--data", data, "--output", output, "--force"]
+        run_command_line("translate", checkpoint, text, *options, env=environment)
+        return
+
+    # Rare subwords are split further for training (THRESHOLD), in the binarized text only.
+    options += recipe.text_options(data)
+    options += ["--post-process", "sentencepiece" if "sentencepiece" in recipe.text else "subword_nmt"]
+    options += ["--path", checkpoint, "--gen-subset", test.subset]
+    generated = output.with_suffix(".generated")
+    with atomic_write(generated) as log:
+        run_command_line("generate", data, *options, stdout=log, env=environment)
+    sentences = read_translations(str(generated), tokenized=True).sentences
+    # prepare.sh joins split hyphens in the tokens of the reference, too.
+    tokens = [join_compounds(sentence) for sentence in sentences]
+    text_lines = detokenize(tokens, test.target) if "--tokenizer" in recipe.text else tokens
+    for path, lines in ((output.with_suffix(".tok"), tokens), (output, text_lines)):
+        with atomic_write(path) as file:
+            file.writelines(f"{line}\n".encode() for line in lines)

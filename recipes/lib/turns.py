@@ -1,0 +1,49 @@
+"""Measurements that take turns, so that a machine whose speed changes is equally fast for all that is compared."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import TypeVar
+
+import torch
+
+Result = TypeVar("Result")
+
+
+def take_turns(works: Mapping[str, Callable[[], Result]], rounds: int, warm_up: int = 1) -> dict[str, list[Result]]:
+    """Return the results of each work by round, after rounds that do not count.
+
+    Each round begins with the next work, so that none always follows the same other one.
+    """
+    names = list(works)
+    results: dict[str, list[Result]] = {name: [] for name in names}
+    for number in range(-warm_up, rounds):
+        shift = number % len(names)
+        for name in names[shift:] + names[:shift]:
+            result = works[name]()
+            if number >= 0:
+                results[name].append(result)
+    return results
+
+
+def timed(work: Callable[[], object], device: str = "cpu") -> float:
+    """Return the seconds of a work."""
+    # A GPU computes after a call has returned.
+    wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
+    wait()
+    begin = time.perf_counter()
+    work()
+    wait()
+    return time.perf_counter() - begin
+
+
+def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[float]:
+    """Return the ratios of two works, round by round."""
+    return [first / second for first, second in zip(numerators, denominators, strict=True)]
+
+
+def extent(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the lowest value, the median and the highest value."""
+    return min(values), median(values), max(values)
