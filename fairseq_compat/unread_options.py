@@ -178,9 +178,9 @@ def unread_options(command: str) -> set[str]:
     from fairseq.dataclass import configs
 
     unread = set(_UNREAD.get(command, ()))
-    for name, read in _READ.get(command, {}).items():
+    for name, read_options in _READ.get(command, {}).items():
         for field in dataclasses.fields(getattr(configs, name)):
-            if field.name not in read and not field.name.startswith("_"):
+            if field.name not in read_options and not field.name.startswith("_"):
                 unread.update(_names(field.name, field.metadata))
     return unread.difference(_ON_PAGES.get(command, ()))
 

@@ -114,6 +114,7 @@ def load(cfg: Any, subset: str | None = None) -> Loaded:
     )
     if subset is not None:
         task.load_dataset(subset, task_cfg=saved_cfg.task)
+    # One continues the text that it reads, the others translate it.
     if len({hasattr(model, "encoder") for model in models}) > 1:
         raise UserError("--path has a language model beside models that translate; give it with --lm-path")
     language_model = None
@@ -161,6 +162,7 @@ def _generator(cfg: Any, task: Any, models: list[Any], language_model: Any, unkn
     Raises:
         UserError: an option of generation has no effect on it.
     """
+    # Replacing words needs an alignment, which is not printed unless it is asked for.
     generation = cfg.generation.copy()
     if unknown_words is not None:
         generation.print_alignment = unknown_words.alignment
@@ -205,10 +207,9 @@ def _require_recorded(overrides: Iterable[str], cfg: Any) -> None:
         path, saved.checkpoint_suffix, 0, saved.checkpoint_shard_count
     )
     recorded = checkpoint_utils.load_checkpoint_to_cpu(file)["cfg"]
-    model = recorded["model"]
-    architecture = getattr(model, "_name", None) or getattr(model, "arch", None)
     # Options that are newer than the checkpoint are declared.
-    declared = getattr(provenance.options_class(architecture), "__dataclass_fields__", {})
+    dataclass = provenance.options_class(provenance.architecture_of(recorded["model"]))
+    declared = getattr(dataclass, "__dataclass_fields__", {})
     known = {*declared, *_names_in(OmegaConf.to_container(recorded))}
     for name in overrides:
         if name not in known:
@@ -403,6 +404,7 @@ class _Printer:
             self._print("T", number, target)
 
         texts = self._print_hypotheses(number, hypotheses, source_tokens, source_words)
+        # Only the best hypothesis is scored.
         if target is not None:
             self._score(scorer, target, target_tokens, texts[0], hypotheses[0]["tokens"])
 
@@ -471,6 +473,7 @@ class _Printer:
                 detokenized.replace(dictionary.unk_string(), in_translation),
             )
         elif loaded.unknown_words is None and self._post_process is None:
+            # As fairseq does: the subwords of both, without making text of them.
             scorer.add(loaded.words(target_tokens), loaded.words(tokens))
         else:
             reference = dictionary.encode_line(target, add_if_not_exist=True)

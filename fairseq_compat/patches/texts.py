@@ -57,7 +57,7 @@ def interactive_lines(original: Any, input: str, buffer_size: int) -> Iterator[l
     """``fairseq-interactive`` ends lines at carriage returns within them, and reads stdin in the locale's encoding.
 
     Every translation after such a line then has another number than its source, and outside of UTF-8 locales text is
-    misread without a word. Lines end at line feeds only, with or without a carriage return before, and are UTF-8.
+    silently misread. Lines end at line feeds only, with or without a carriage return before, and are UTF-8.
     """
     with TextFile(input) as file:
         lines = map(str.strip, file)
@@ -67,7 +67,7 @@ def interactive_lines(original: Any, input: str, buffer_size: int) -> Iterator[l
 
 @patch("fairseq_cli.preprocess", before="main")
 def parallel_texts(args: Any) -> None:
-    """Source and target with different numbers of lines are binarized without a word; a training stops much later.
+    """Source and target with different numbers of lines are binarized all the same; a training stops much later.
 
     Here they are refused before anything is written, and so are alignments of another number of sentences, or of words
     that a sentence does not have: a training ignores all of that sentence's, with a line in its log.
@@ -100,7 +100,7 @@ def _require_alignments(alignments: str, source: str, target: str) -> None:
 def files_of_preprocess(module: Any) -> None:
     """``--dataset-impl raw --only-source`` writes files that no task reads, ``train.None-None`` for ``train``.
 
-    And of several ``--validpref`` or ``--testpref`` no alignments are written, without a word.
+    And of several ``--validpref`` or ``--testpref`` no alignments are written.
     """
 
     @replaces(module, "_make_dataset")
@@ -125,12 +125,15 @@ def files_of_preprocess(module: Any) -> None:
 
 def _parallel_texts(args: Any) -> Iterator[list[str]]:
     """Yield the texts of each part of the data, such as train.en, train.de and train.align."""
-    languages = [args.source_lang] if args.only_source else [args.source_lang, args.target_lang]
+    # A text without a language has the name of its prefix.
+    endings = [f".{args.source_lang}" if args.source_lang else ""]
+    if not args.only_source:
+        endings.append(f".{args.target_lang}" if args.target_lang else "")
     prefixes = [args.trainpref] if args.trainpref else []
     for several in filter(None, (args.validpref, args.testpref)):
         prefixes += several.split(",")
     for prefix in prefixes:
-        texts = [f"{prefix}.{language}" if language else prefix for language in languages]
+        texts = [f"{prefix}{ending}" for ending in endings]
         if args.align_suffix:
             texts.append(f"{prefix}.{args.align_suffix}")
         if args.alignfile and prefix == args.trainpref:
