@@ -18,8 +18,8 @@ logger = logging.getLogger(__name__)
 #: The end of a dictionary's line whose symbol the dictionary has already, such as one of a pretrained model's.
 OVERWRITE = " #fairseq:overwrite"
 
-#: Stands for SentencePiece's unknown piece while a sentence is put together; a private character, in no model.
-_UNKNOWN = "\uf8ff"
+#: One that a sentence does not have stands for SentencePiece's unknown piece while the sentence is put together.
+_PRIVATE_CHARACTERS = tuple(map(chr, range(0xE000, 0xF900)))
 
 
 @patch("fairseq.data.dictionary", function="Dictionary.add_from_file")
@@ -108,13 +108,14 @@ def bytes_of_models(original: Any, self: Any, x: str) -> str:
     piece.
     """
     unknown = self.sp.IdToPiece(self.sp.unk_id())
+    placeholder = next(character for character in _PRIVATE_CHARACTERS if character not in x)
     pieces = []
     for piece in x.split():
         # The model writes its unknown piece in another way than the dictionary.
-        pieces.append(_UNKNOWN if piece == unknown else piece)
+        pieces.append(placeholder if piece == unknown else piece)
     text = self.sp.DecodePieces(pieces)
     # In pieces that it does not know, the model leaves the mark of a word's beginning.
-    text = text.replace("\u2581", " ").replace(_UNKNOWN, unknown)
+    text = text.replace("\u2581", " ").replace(placeholder, unknown)
     return one_line(text).strip()
 
 

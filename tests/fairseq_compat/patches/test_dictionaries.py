@@ -84,6 +84,7 @@ def pieces_of(model: str) -> Any:
         ("\u2581red <0xC3> \u2581dog", "red\ufffd dog"),
         ("\u2581red <0x0A> \u2581dog", "red  dog"),
         ("\u2581red <unk> \u2581dog", "red<unk> dog"),
+        ("\u2581red \ue000 <unk> \u2581dog", "red\ue000<unk> dog"),
         ("__de__ \u2581red \u2581notthere s", "__de__ red notthere" + "s"),
         ("\u2581dog", "dog"),
         ("", ""),
@@ -96,7 +97,7 @@ def test_bytes_of_a_letter_are_the_letter(tokens: str, text: str, model_with_byt
 
 def test_text_of_a_model_with_bytes_comes_back(model_with_bytes: str) -> None:
     pieces = pieces_of(model_with_bytes)
-    for text in ("red dog", "\u20ac 5 for the Stra\u00dfe", "\U0001f600", "<unk> <0xC3>"):
+    for text in ("red dog", "\u20ac 5 for the Stra\u00dfe", "\U0001f600", "<unk> <0xC3>", "an \uf8ff"):
         assert pieces.decode(pieces.encode(text)) == text
 
 
