@@ -52,13 +52,17 @@ class Rest:
 def groups_of_all_processes(original: Any, self: Any, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> Any:
     """``--grouped-shuffling`` on several processes never trains on some of the longest sentences.
 
-    Batches that fill no group of all processes are left out. Here the last group is filled up with empty ones.
+    Batches that fill no group of all processes are left out. Here the last group is filled up with empty ones. Where
+    each process shuffles its own batches (data that are fetched in advance, with ``--fix-batches-to-gpus``), there are
+    no groups of all processes, so they are shuffled one by one.
     """
-    batches = self.frozen_batches
-    if self.grouped_shuffling:
+    batches, is_grouped = self.frozen_batches, self.grouped_shuffling
+    if is_grouped and fix_batches_to_gpus and self._supports_prefetch:
+        self.grouped_shuffling = False
+    elif is_grouped:
         self._frozen_batches = (*batches, *([] for _ in range(-len(batches) % self.num_shards)))
     ordered = original(self, epoch, fix_batches_to_gpus, shuffle)
-    self._frozen_batches = batches
+    self._frozen_batches, self.grouped_shuffling = batches, is_grouped
     return ordered
 
 
