@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 from fairseq_compat.errors import UserError
@@ -160,19 +165,68 @@ def parallel_data(src: Any, tgt: Any, align_dataset: Any) -> None:
 
 
 @patch("fairseq.binarizer", "fairseq.data.dictionary")
-def interrupted_workers(module: Any) -> None:
-    """On Ctrl-C each of the ``--workers`` of ``fairseq-preprocess`` prints a page of traceback.
+def lost_workers(module: Any) -> None:
+    """``fairseq-preprocess --workers N`` waits without end for a worker that was killed, as for lack of memory.
 
-    A terminal interrupts all processes of a command. Here the first one alone takes it, and ends the others.
+    On Ctrl-C each worker prints a page of traceback: a terminal interrupts all processes of a command. Here the first
+    one alone takes it, and ends the others.
     """
-    pool = module.Pool
+    module.Pool = Workers
 
-    def uninterrupted_pool(*args: Any, **kwargs: Any) -> Any:
-        # Processes inherit what is blocked, from their first instruction.
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+class Workers:
+    """Processes that compute functions, as fairseq asks ``multiprocessing.Pool`` for; a lost one is an error."""
+
+    def __init__(self, processes: int) -> None:
+        self._executor = ProcessPoolExecutor(processes, initializer=_begin_worker)
+
+    def apply_async(
+        self, function: Callable[..., Any], args: Sequence[Any] = (), kwds: Mapping[str, Any] = MappingProxyType({})
+    ) -> Result:
+        """Compute a function in one of the processes."""
+        return Result(self._executor.submit(function, *args, **kwds))
+
+    def close(self) -> None:
+        """Take no further functions; fairseq calls :meth:`join` next."""
+
+    def join(self) -> None:
+        """Wait until all are computed; a command that is interrupted meanwhile ends its processes."""
         try:
-            return pool(*args, **kwargs)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            self._executor.shutdown()
+        except BaseException:
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
 
-    module.Pool = uninterrupted_pool
+
+def _begin_worker() -> None:
+    """Leave Ctrl-C to the first process, and end when that has ended, however it did."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+class Result:
+    """What a function returns, once it has."""
+
+    def __init__(self, future: Future[Any]) -> None:
+        self._future = future
+
+    def get(self) -> Any:
+        """Return it.
+
+        Raises:
+            UserError: its process was ended.
+        """
+        try:
+            return self._future.result()
+        except BrokenProcessPool:
+            raise UserError(
+                "one of the --workers was ended from outside, perhaps for lack of memory; give fewer, and start again"
+            ) from None
