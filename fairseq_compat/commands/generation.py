@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -102,8 +102,7 @@ def load(cfg: Any, subset: str | None = None) -> Loaded:
         utils.set_torch_seed(cfg.common.seed)
     overrides = dictionary("--model-overrides", cfg.common_eval.model_overrides)
     task = tasks.setup_task(cfg.task)
-    if overrides:
-        _require_recorded(overrides, cfg)
+    require_recorded(overrides, cfg)
     models, saved_cfg = checkpoint_utils.load_model_ensemble(
         utils.split_paths(cfg.common_eval.path),
         arg_overrides=overrides,
@@ -194,13 +193,15 @@ def _text_functions(cfg: Any, task: Any) -> tuple[Callable[[str], str], Callable
     return encode, decode
 
 
-def _require_recorded(overrides: Iterable[str], cfg: Any) -> None:
+def require_recorded(overrides: Collection[str], cfg: Any) -> None:
     """Raise UserError unless the first checkpoint records each option of ``--model-overrides``.
 
     It is read without them, since fairseq writes any name into the options of a model.
     """
     from fairseq import checkpoint_utils, utils
 
+    if not overrides:
+        return
     path = utils.split_paths(cfg.common_eval.path)[0]
     saved = cfg.checkpoint
     file = checkpoint_utils.get_maybe_sharded_checkpoint_filename(
@@ -276,7 +277,7 @@ def translate_data(cfg: Any, output: IO[str]) -> Any:
         f"Translated {sentences:,} sentences ({timer.n:,} tokens) in {timer.sum:.1f}s ({sentences / seconds:.2f} "
         f"sentences/s, {timer.n / seconds:.2f} tokens/s)"
     )
-    if is_scored:
+    if is_scored and sentences:  # a shard without sentences has no score
         if cfg.bpe and not cfg.generation.sacrebleu:
             how = "by splitting detokenized text at spaces" if cfg.common_eval.post_process else "of subwords"
             logger.warning("BLEU is computed %s; --sacrebleu computes it of words, as papers do", how)
@@ -311,8 +312,11 @@ def _scoring(cfg: Any) -> Any:
     """Return how translations are scored: as asked for with ``--scoring``, and with ``--sacrebleu`` by sacrebleu."""
     from fairseq.scoring.bleu import SacrebleuConfig
 
-    if not cfg.generation.sacrebleu or getattr(cfg.scoring, "_name", None) == "sacrebleu":
+    name = getattr(cfg.scoring, "_name", None)
+    if not cfg.generation.sacrebleu or name == "sacrebleu":
         return cfg.scoring
+    if name not in (None, "bleu"):  # bleu is the default
+        raise UserError(f"--scoring {name} and --sacrebleu ask for two scores; give one of them")
     return OmegaConf.structured(SacrebleuConfig(_name="sacrebleu"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import resource
 import shutil
@@ -15,6 +16,8 @@ import numpy
 import torch
 from omegaconf import OmegaConf
 
+from fairseq_compat import checkpoints
+from fairseq_compat.commands.generation import require_recorded
 from fairseq_compat.errors import UserError, mistake, named
 from fairseq_compat.generation_options import generation_arguments, json_object, require_post_process
 from fairseq_compat.literals import dictionary
@@ -57,10 +60,30 @@ def options_of_training(cfg: Any) -> None:
 
 @patch("fairseq_cli.validate", before="main")
 def options_of_validate(cfg: Any) -> None:
-    """Mistakes in ``--model-overrides`` and in the options of BLEU end ``fairseq-validate`` without their names."""
+    """``fairseq-validate`` ignores a ``--criterion`` other than the checkpoint's, and misspelt ``--model-overrides``.
+
+    Mistakes in these, and in the options of BLEU, end it without their names.
+    """
     cfg = as_configuration(cfg)
-    dictionary("--model-overrides", cfg.common_eval.model_overrides)
+    require_recorded(dictionary("--model-overrides", cfg.common_eval.model_overrides), cfg)
+    _require_criterion(cfg)
     _require_bleu(cfg)
+
+
+def _require_criterion(cfg: Any) -> None:
+    """Raise UserError where a command line asks for another criterion than that of the checkpoint, which is used."""
+    from fairseq import utils
+
+    criterion = getattr(cfg.criterion, "_name", None)
+    if criterion in (None, "cross_entropy"):  # the default, which nobody may have given
+        return
+    path = utils.split_paths(cfg.common_eval.path)[0]
+    if not os.path.isfile(path):
+        return
+    recorded = checkpoints.options_in(checkpoints.load_checkpoint(path, mapped=True), "criterion")
+    trained = recorded.get("_name") or recorded.get("criterion")
+    if trained and trained != criterion:
+        raise UserError(f"--criterion {criterion}: {path} was trained with {trained}, which validates it; give that")
 
 
 def _require_part(cfg: Any, part: str) -> None:

@@ -16,6 +16,7 @@ from typing import IO, Any
 import torch
 
 from fairseq_compat import files
+from fairseq_compat.commands.generation import require_recorded
 from fairseq_compat.errors import UserError
 from fairseq_compat.generation_options import require_generation, require_post_process
 from fairseq_compat.literals import dictionary
@@ -154,7 +155,7 @@ def context_of_tokens(original: Any, cfg: Any, **kwargs: Any) -> Any:
     one where several processes load data: here one loads it. In shards no batch has the one before.
     """
     cfg = as_configuration(cfg)
-    dictionary("--model-overrides", cfg.common_eval.model_overrides)
+    require_recorded(dictionary("--model-overrides", cfg.common_eval.model_overrides), cfg)
     _require_shard(cfg)
     window, tokens = cfg.eval_lm.context_window, getattr(cfg.task, "tokens_per_sample", None)
     if window < 0 or (tokens is not None and window >= tokens):
