@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -57,15 +59,20 @@ def write_weights(state: Mapping[str, Any], architecture: str, folder: str) -> d
 def read_weights(file: str) -> dict[str, Any]:
     """Return the checkpoint that a file of weights is with what lies beside it, of which nothing is run as code."""
     require_extra("safetensors", "safetensors")
-    from safetensors import safe_open
+    from safetensors.torch import load
 
     folder = os.path.dirname(file) or "."
     config = read_config(folder)
     with as_written(folder):
-        with safe_open(regular_file(folder, WEIGHTS, config["weights"]["sha256"]), "pt") as opened:
-            values = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # it is no dictionary
-            other_names = json.loads((opened.metadata() or {}).get("other names", "{}"))
-        values |= {name: values[one] for name, one in other_names.items()}
+        # Read once, so that the bytes with the right digest are the bytes that are used.
+        content = Path(regular_file(folder, WEIGHTS)).read_bytes()
+        if hashlib.sha256(content).hexdigest() != config["weights"]["sha256"]:
+            raise UserError(f"{file} is damaged, or not the one that was exported; export the checkpoint again")
+        values = load(content)
+        header_size = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + header_size])
+        other_names = json.loads(header.get("__metadata__", {}).get("other names", "{}"))
+        values |= {name: values[first_name] for name, first_name in other_names.items()}
         options = {**config["options"], "_name": config["architecture"]}
         # fairseq has the options of its own models in a namespace.
         model = options if belonging.options_class(options["_name"]) else Namespace(**options)
@@ -100,7 +107,7 @@ def exported_task(folder: str, config: Mapping[str, Any]) -> TranslationTask:
         if (found := len(dictionaries[-1])) != (size := config["vocabulary"][side]):
             raise UserError(f"{folder}/dict.{name}.txt has {found} symbols, not {size}; export the checkpoint again")
     limits = belonging.limits_in(Namespace(**belonging.recorded_in(config)))
-    return TranslationTask(TranslationConfig(**_languages(config), **limits), *dictionaries)
+    return TranslationTask(TranslationConfig(data=folder, **_languages(config), **limits), *dictionaries)
 
 
 def _languages(config: Mapping[str, Any]) -> dict[str, Any]:

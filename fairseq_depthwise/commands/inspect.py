@@ -21,16 +21,14 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from fairseq_compat import checkpoints
-    from fairseq_depthwise.checkpoints.exported_weights import read_weights
-    from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS, checkpoint_files
+    from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
+    from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
     from fairseq_depthwise.evaluation.checkpoint_summary import summarize
 
     path = options.checkpoint
     if os.path.isdir(path):
         (path,) = checkpoint_files(path)
-    exported = os.path.basename(path) == WEIGHTS
-    summary = summarize(read_weights(path) if exported else checkpoints.load_checkpoint(path, mapped=True), path)
+    summary = summarize(Checkpoint.open(path).state, path)
     found = {"file": path, "bytes": os.path.getsize(path), **summary}
     if options.json:
         print(json.dumps(found, indent=2, default=str))

@@ -1,37 +1,41 @@
-"""Growing the model in a file: what ``translation_layer_growth`` does at a stage boundary, on a checkpoint.
+"""Growing the model of a checkpoint: what ``translation_layer_growth`` does at a stage boundary, on a file.
 
-Training can go on from the new file as it would from the grown model of a running training: with a fresh optimizer and
-a restarted learning rate.
+Training continues from the new checkpoint as from the grown model of a running training: with a fresh optimizer and a
+restarted learning rate.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import copy
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch import nn
 
-from fairseq_compat import UserError, checkpoints
+from fairseq_compat import UserError
+from fairseq_compat.checkpoints import require_one_value
 from fairseq_depthwise.growth.freezing import LastGrowth
-from fairseq_depthwise.growth.layer_sources import layer_sources
-from fairseq_depthwise.growth.parameter_sources import Growth, drawing_from
-from fairseq_depthwise.growth.trained_model import block_size, build_like, read_trained_model
+from fairseq_depthwise.growth.layer_sources import block_size, layer_sources
+from fairseq_depthwise.growth.parameter_map import drawing_from, map_parameters, zero_new_branches
 
-#: Where a checkpoint keeps the moving average of ``--store-ema``, and its float32 copy.
+if TYPE_CHECKING:
+    from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
+
+#: Where a checkpoint has the moving average of ``--store-ema``, and its float32 copy.
 _AVERAGES = ("ema", "ema_fp32_params")
 
 
 class GrownCheckpoint(NamedTuple):
-    """Layers of the side and parameters of the model, before and after, and the updates behind the checkpoint."""
+    """The deeper checkpoint, the depth of the side before, and the parameters of the model before and after."""
 
-    depth: int
-    layers: int
-    parameters: tuple[int, int]
-    updates: int
+    checkpoint: Checkpoint
+    depth_before: int
+    parameters_before: int
+    parameters: int
 
 
 def grow_checkpoint(
-    path: str,
-    output: str,
+    checkpoint: Checkpoint,
     layers: int,
     *,
     strategy: str,
@@ -40,80 +44,110 @@ def grow_checkpoint(
     frozen: str = "none",
     seed: int | None = None,
 ) -> GrownCheckpoint:
-    """Write a checkpoint whose model has ``layers`` layers on one side; the file appears whole or not at all.
+    """Return a checkpoint whose model has ``layers`` layers on one side.
 
-    ``frozen``: the ``--growth-freeze`` of the training from it. ``seed``: of layers that start anew; None is the one
-    that the training so far was given.
+    Args:
+        frozen: the ``--growth-freeze`` of the training that continues from it.
+        seed: of layers that start anew; None is that of the training so far.
+
+    Raises:
+        UserError: the model cannot be grown so, or the checkpoint is damaged.
     """
-    trained = read_trained_model(path)
-    if trained.remarks:
+    if checkpoint.is_fairseq_transformer:
         raise UserError(
-            f"{path} holds fairseq's own transformer, whose class cannot be grown; train sdt_transformer from it with "
-            f"--growth-from {path}"
+            f"{checkpoint.path} holds fairseq's own transformer, whose class cannot be grown; train sdt_transformer "
+            f"from it with --growth-from {checkpoint.path}"
         )
+    trained = checkpoint.converted()
     depth = trained.depth(side)
-    sources = {side: layer_sources(depth, layers, strategy, block_size(trained.options, side), init)}
-    state = checkpoints.load_checkpoint(path, mapped=True)
-    if seed is None:
-        seed = checkpoints.options_in(state, "common").get("seed", 1)
+    sources = {side: layer_sources(depth, layers, strategy, block_size(trained.config, side), init)}
+
     with torch.device("meta"):
-        shallow = build_like(trained)
-    own, held = ({name: one.shape for name, one in values.items()} for values in (shallow.state_dict(), state["model"]))
-    if own != held:  # what is missing would be as in a new model, and the rest left out
-        raise UserError(f"{path} is damaged: {min(own.items() ^ held.items())[0]} in it is not that of its own options")
-    checkpoints.require_one_value(shallow, state["model"])
+        shallow = trained.build_untrained()
+    _require_own_parameters(trained, shallow)
+    if seed is None:
+        seed = trained.options_of("common").get("seed", 1)
     with drawing_from(seed + trained.updates):
-        grown = build_like(trained, {f"{side}_layers": layers})
-    growth = Growth(grown, trained.values, sources, init)
-    last_growth = LastGrowth(tuple(growth.new), frozen)
+        deep = trained.build_untrained(**{f"{side}_layers": layers})
+    parameter_map = map_parameters(deep, trained.parameters, sources, init)
+    if init == "zero":
+        zero_new_branches(deep, sources)
 
-    state["model"] = growth.grow(state["model"])
-    extra = state["extra_state"] = dict(state.get("extra_state") or {})
+    extra_state = {**(trained.state.get("extra_state") or {}), "grown_from": f"{depth} {side} layers, {strategy}"}
     for average in _AVERAGES:
-        if extra.get(average):
-            checkpoints.require_one_value(shallow, extra[average])
-            extra[average] = growth.grow(extra[average])
-    extra["grown_from"] = f"{depth} {side} layers, {strategy}"
-    _set_option(state, f"{side}_layers", layers)
-    _restart(state, trained.updates)
-    LastGrowth.before(state).freeze(shallow)
-    last_growth.freeze(grown)
-    trainable = (sum(one.requires_grad for one in model.parameters()) for model in (shallow, grown))
-    _reset_optimizer(state, *trainable)
-    state["task_state"] = {**(state.get("task_state") or {}), **last_growth.task_state()}
-    checkpoints.save(state, output)
-    before, after = (sum(parameter.numel() for parameter in model.parameters()) for model in (shallow, grown))
-    return GrownCheckpoint(depth, layers, (before, after), trained.updates)
+        if extra_state.get(average):
+            require_one_value(shallow, extra_state[average])
+            extra_state[average] = parameter_map.apply(extra_state[average])
+
+    last_growth = LastGrowth(parameter_map.new, frozen)
+    LastGrowth.before(trained.state).freeze(shallow)
+    last_growth.freeze(deep)
+    optimizer_state = _fresh_optimizer(trained.state, _count_trainable(shallow), _count_trainable(deep))
+
+    grown = trained.with_entries(
+        model=parameter_map.apply(trained.parameters),
+        extra_state=extra_state,
+        optimizer_history=_restarted_history(trained.state, trained.updates),
+        last_optimizer_state=optimizer_state,
+        task_state={**(trained.state.get("task_state") or {}), **last_growth.task_state()},
+        **_options_with(trained.state, f"{side}_layers", layers),
+    )
+    return GrownCheckpoint(grown, depth, _count_parameters(shallow), _count_parameters(deep))
 
 
-def _set_option(state: dict[str, Any], name: str, value: int) -> None:
-    options = state["cfg"]["model"] if state.get("cfg") else state["args"]
-    if isinstance(options, dict):
-        options[name] = value
+def _require_own_parameters(trained: Checkpoint, shallow: nn.Module) -> None:
+    """Raise UserError unless a checkpoint has exactly the parameters that its options build, tied ones equal.
+
+    What is missing would become as in a new model, and the rest would be left out.
+    """
+    expected = {name: value.shape for name, value in shallow.state_dict().items()}
+    present = {name: value.shape for name, value in trained.parameters.items()}
+    if expected != present:
+        name, _ = min(expected.items() ^ present.items())
+        raise UserError(f"{trained.path} is damaged: {name} in it is not that of its own options")
+    require_one_value(shallow, trained.parameters)
+
+
+def _options_with(state: dict[str, Any], name: str, value: int) -> dict[str, Any]:
+    """Return the entry of ``state`` with the options, in which an option of the model has another value."""
+    entry = "cfg" if state.get("cfg") else "args"
+    options = copy.deepcopy(state[entry])
+    model_options = options["model"] if entry == "cfg" else options
+    if isinstance(model_options, dict):
+        model_options[name] = value
     else:
-        setattr(options, name, value)
+        setattr(model_options, name, value)
+    return {entry: options}
 
 
-def _restart(state: dict[str, Any], updates: int) -> None:
-    """Let the schedule restart here; those that know no restarts read nothing of it."""
-    history = state.get("optimizer_history")
+def _restarted_history(state: dict[str, Any], updates: int) -> Any:
+    """Return the optimizer's history, in which the learning rate restarts now; other schedules ignore that."""
+    history = copy.deepcopy(state.get("optimizer_history"))
     if history:
         schedule = history[-1].get("lr_scheduler_state") or {}
         schedule["restarts"] = sorted({*(schedule.get("restarts") or ()), updates})
+    return history
 
 
-def _reset_optimizer(state: dict[str, Any], before: int, after: int) -> None:
-    """Forget the optimizer's moments, and allocate ``after`` tensors where ``before`` of the model were trained.
+def _fresh_optimizer(state: dict[str, Any], before: int, after: int) -> dict[str, Any] | None:
+    """Return the state of an optimizer that has taken no step, for ``after`` tensors in place of ``before``.
 
-    A training that goes on from the file finds an optimizer that has not taken a step, at its number of updates.
+    A training that continues from the checkpoint begins at its number of updates.
     """
     optimizer = state.get("last_optimizer_state") or {}
     groups = optimizer.get("param_groups") or []
     if len(groups) != 1:
-        state["last_optimizer_state"] = None
-        return
+        return None
     count = len(groups[0]["params"])
-    is_flat = count < before  # fp16 keeps all parameters in one vector
+    is_flat = count < before  # fp16 has all parameters in one vector
     numbers = list(range(count if is_flat else count + after - before))
-    kept = {name: value for name, value in optimizer.items() if name != "master_weights"}
-    state["last_optimizer_state"] = {**kept, "state": {}, "param_groups": [{**groups[0], "params": numbers}]}
+    other_entries = {name: value for name, value in optimizer.items() if name != "master_weights"}
+    return {**other_entries, "state": {}, "param_groups": [{**groups[0], "params": numbers}]}
+
+
+def _count_trainable(model: nn.Module) -> int:
+    return sum(parameter.requires_grad for parameter in model.parameters())
+
+
+def _count_parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())

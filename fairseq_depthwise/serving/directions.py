@@ -35,7 +35,7 @@ def recorded_task(
     for folder in folders:
         try:
             task = _task_in(folder, checkpoint, languages)
-            checkpoint.require_task(task, folder)
+            checkpoint.require_task(task)
             return folder, task
         except (UserError, OSError) as error:
             refused.append(error)
@@ -68,7 +68,7 @@ def _task_in(data: str, checkpoint: Checkpoint, languages: tuple[str | None, str
         (trained,) = fitting
     elif None in trained and os.path.isdir(data) and len(found := pairs_in(data)) == 1:
         (trained,) = found  # as the training took them from its data
-    task = checkpoint.task(data, source_lang=trained[0] or source_lang, target_lang=trained[1] or target_lang)
+    task = checkpoint.build_task(data, source_lang=trained[0] or source_lang, target_lang=trained[1] or target_lang)
     source, target = languages_of(task)
     return task_for(task, source_lang or source, target_lang or target)
 

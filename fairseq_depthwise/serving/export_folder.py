@@ -40,13 +40,13 @@ def export(checkpoint: str, folder: str, options: ExportOptions, say: Callable[[
     place = output_folder("OUT", folder, KIND, force=options.force, inputs=files)
     if len(files) > 1:
         raise UserError(f"{checkpoint} are {len(files)} checkpoints; export them one by one")
-    trained = Checkpoint(files[0])
+    trained = Checkpoint.open(files[0])
     trained.require_family()
     if with_graphs:
         refuse_unless_ours(trained.path, ARCH_MODEL_REGISTRY[trained.architecture], trained.architecture)
     data, task = recorded_task(trained, options.data, (options.source_lang, options.target_lang))
     require_graphs(task, trained.path)
-    model = cast(StackModel, trained.model(task, data).float())
+    model = cast(StackModel, trained.build_model(task).float())
     if with_graphs:
         model.prepare_for_inference_(BeamOptions().cfg())
     elif not isinstance(task, TranslationTask):  # it would be read as a model of one direction, without its tokens
@@ -68,7 +68,7 @@ def export(checkpoint: str, folder: str, options: ExportOptions, say: Callable[[
         "target": {"start": start, "prefix": prefix, "longest": most},
         "search": {"beam": search.beam, "length_penalty": search.length_penalty, "max_length": longest},
         "text": text,
-        belonging.ENTRY: {**belonging.of_dictionaries(task), **trained.belongs_to},
+        belonging.ENTRY: {**belonging.of_dictionaries(task), **trained.provenance},
     }
     with folder_written_whole(place, KIND, replace=options.force) as aside:
         if with_graphs:
@@ -93,7 +93,7 @@ def _text(
     try:
         settings = settings_for(
             TextOptions(), checkpoint.cfg, task.source_dictionary, path=checkpoint.path, data=data,
-            recorded=checkpoint.belongs_to,
+            recorded=checkpoint.provenance,
         )  # fmt: skip
     except UserError as error:
         say(f"how text becomes tokens is left out: {error}")

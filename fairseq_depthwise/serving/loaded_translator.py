@@ -139,23 +139,23 @@ def trained_models(
 ) -> LoadedModels:  # fmt: skip
     """Return one checkpoint, or several whose probabilities are averaged; arguments as of ``LoadedTranslator``."""
     files = checkpoint_files(model)
-    first, *others = map(Checkpoint, files)
+    first, *others = map(Checkpoint.open, files)
     first.require_family()
     data, task = recorded_task(first, data, languages)
     text = settings_for(
-        options.text, first.cfg, task.source_dictionary, path=first.path, data=data, recorded=first.belongs_to
+        options.text, first.cfg, task.source_dictionary, path=first.path, data=data, recorded=first.provenance
     )
     for other in others:
-        text.require(other.path, other.belongs_to)
+        text.require(other.path, other.provenance)
         for kind in ("tokenizer", "bpe"):
             said = options.text.tokenized or getattr(options.text, kind) or getattr(text, kind)
-            if kind in other.belongs_to and not said:
+            if kind in other.provenance and not said:
                 raise UserError(
-                    f"{other.path} was trained with --{kind} {other.belongs_to[kind]}, and {first.path} names none; "
+                    f"{other.path} was trained with --{kind} {other.provenance[kind]}, and {first.path} names none; "
                     f"give --{kind}, or --tokenized"
                 )
     dtype = _TYPES.get(options.precision, torch.float32)
-    models: list[Any] = [one.model(task, data).to(device, dtype) for one in (first, *others)]
+    models: list[Any] = [checkpoint.build_model(task).to(device, dtype) for checkpoint in (first, *others)]
     search = BeamSearch(task, models, options.beam, device)  # makes them ready
     if search.refines:
         _require_one_hypothesis(first.path, options)

@@ -32,7 +32,8 @@ from fairseq_compat import UserError, checkpoints
 from fairseq_compat.belonging import file_digest
 from fairseq_compat.files import atomic_write
 from fairseq_depthwise import tables
-from fairseq_depthwise.checkpoints.averaging import saved_checkpoints, write_average
+from fairseq_depthwise.checkpoints import averaging
+from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.sizes import depths_in
 from fairseq_depthwise.evaluation.scores import TranslationMetric, detokenize, join_compounds
 from fairseq_depthwise.evaluation.significance import paired_test
@@ -171,7 +172,8 @@ def average_of(training: Training, folder: Path, best: Path) -> Path:
     Raises:
         UserError: there is none.
     """
-    states = {file: checkpoints.load_checkpoint(file, mapped=True) for file in saved_checkpoints(str(best.parent))}
+    saved = averaging.saved_checkpoints(str(best.parent))
+    states = {file: checkpoints.load_checkpoint(file, mapped=True) for file in saved}
     if training.up_to_best and best.exists():
         most = checkpoints.updates_in(checkpoints.load_checkpoint(best, mapped=True))
         states = {file: state for file, state in states.items() if checkpoints.updates_in(state) <= most}
@@ -185,7 +187,7 @@ def average_of(training: Training, folder: Path, best: Path) -> Path:
     inputs = digests(files)
     if not is_made_of(average, inputs):
         with making(average, inputs):
-            write_average(files, str(average))
+            averaging.average(list(map(Checkpoint.open, files))).write(average)
     return average
 
 

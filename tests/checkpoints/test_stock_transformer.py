@@ -13,13 +13,13 @@ import torch
 from growth_checkpoints import checkpoint_of, save, stock_file, stock_model
 
 from fairseq_compat import UserError
-from fairseq_depthwise.growth.trained_model import read_trained_model
+from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 
 
 def test_stock_copies_are_left_out_and_counted(tmp_path: Path) -> None:
     """fairseq 0.12.2 keeps each encoder layer's weights a second time, for a fast path that it cannot take."""
     layer = 4 * (16 * 16 + 16) + 2 * 16 * 24 + 24 + 16
-    _, copies = read_trained_model(stock_file(tmp_path)).remarks
+    _, copies = Checkpoint.open(stock_file(tmp_path)).converted().remarks
     assert f"{2 * layer:,}" in copies
 
 
@@ -32,9 +32,9 @@ def test_a_stock_model_of_an_older_fairseq(tmp_path: Path) -> None:
     args = Namespace(**{name: value for name, value in vars(args).items() if name != "_name"})
     args.arch = "transformer_wmt_en_de"
     state = {**checkpoint_of(values, None), "cfg": None, "args": args}
-    found = read_trained_model(save(tmp_path / "old.pt", state))
+    found = Checkpoint.open(save(tmp_path / "old.pt", state)).converted()
     assert len(found.remarks) == 1  # the names, and no copies
-    ours = found.values["encoder.layers.0.self_attention.query_projection.weight"]
+    ours = found.parameters["encoder.layers.0.self_attention.query_projection.weight"]
     assert torch.equal(ours, values["encoder.layers.0.self_attn.q_proj.weight"])
 
 
@@ -43,4 +43,4 @@ def test_a_stock_model_that_computes_something_else(tmp_path: Path, option: str)
     name, _, value = option.partition("=")
     path = stock_file(tmp_path, **{name: {"False": False, "True": True}.get(value, value)})
     with pytest.raises(UserError, match=f"--growth-from {path} .*--{name.replace('_', '-')} {value}"):
-        read_trained_model(path, "--growth-from")
+        Checkpoint.open(path, "--growth-from").converted()

@@ -54,7 +54,7 @@ class Probe:
 
     def __init__(self, checkpoint: str, folder: str, options: argparse.Namespace) -> None:
         self.options = options
-        self.loaded = loaded = load_model(checkpoint, options.data)
+        self.loaded = loaded = load_model(checkpoint, options.data, with_digest=True)
         if loaded.architecture == ARCHITECTURE:
             raise UserError(f"{checkpoint} holds a linearized model; give the trained model that it was made from")
         self.layers = layers_named(options.layers, depths_of(loaded.model), f"--layers {options.layers}", checkpoint)
@@ -73,7 +73,7 @@ class Probe:
         loaded.sentences(options.train_subset)
         settings = {
             "checkpoint": os.path.basename(checkpoint),
-            "checksum": file_digest(checkpoint),
+            "checksum": loaded.checkpoint.digest,
             "data": digest_of_data(options.data, (options.train_subset, options.subset)),
             "post_process": self.post_process,
             "length_penalty": options.lenpen,
@@ -103,7 +103,7 @@ class Probe:
             record.write_fits(fits)
         replaced = [(layer, state) for state in self.states for layer in self.layers]
         if not options.no_checkpoints:
-            record.write_checkpoints(loaded.path, {key: fits[key] for key in replaced})
+            record.write_checkpoints(loaded.checkpoint, {key: fits[key] for key in replaced})
         keys = [(NONE, ""), *replaced]
         for layer, state in keys:
             if (layer, state) in record.rows:
