@@ -254,10 +254,10 @@ class GraphDecoding:
     """Our models decoded through graphs: compiled ahead of time, or written as ONNX and run by onnxruntime."""
 
     def __init__(self, arguments: Sequence[str], dictionary: Dictionary, kind: str) -> None:
-        from fairseq_depthwise.modules.decoding.graph_search import GraphSearch, SearchLimits
-        from fairseq_depthwise.serving import onnx_graphs
-        from fairseq_depthwise.serving.compiled_graphs import compiled_graphs
-        from fairseq_depthwise.serving.onnx_graphs import write_graphs
+        from fairseq_depthwise.backends import onnx_files
+        from fairseq_depthwise.backends.compiled import compiled_graphs
+        from fairseq_depthwise.backends.graph_search import GraphSearch, SearchLimits
+        from fairseq_depthwise.backends.onnx_files import write_graphs
 
         self.model = Decoding(arguments, dictionary, "cpu", "bf16" if kind == "compiled bf16" else "fp32").model
         self.model.eval()
@@ -266,7 +266,7 @@ class GraphDecoding:
         else:
             with tempfile.TemporaryDirectory() as folder:
                 functions = write_graphs([self.model], "the model", folder, int8=kind == "int8")
-                graphs = onnx_graphs.load([os.path.join(folder, about["file"]) for about in functions.values()])
+                graphs = onnx_files.load([os.path.join(folder, about["file"]) for about in functions.values()])
         self.search = GraphSearch(graphs, eos=dictionary.eos(), vocabulary=len(dictionary))
         self.limits = lambda beam, length: SearchLimits(beam, 1.0, length, dictionary.eos(), min_length=length)
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-sys.path.append(str(Path(__file__).resolve().parent / "../../fairseq_depthwise/serving/standalone"))
+sys.path.append(str(Path(__file__).resolve().parent / "../../fairseq_depthwise/backends/standalone"))
 from safe_onnx import require_plain_operators  # found by the line above
 
 #: A graph: arrays in, arrays out.

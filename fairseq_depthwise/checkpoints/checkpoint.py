@@ -31,10 +31,10 @@ from fairseq_compat import UserError, belonging, checkpoints
 from fairseq_compat.files import require_file
 from fairseq_compat.recorded_files import FILES_OF_TASKS
 from fairseq_depthwise import register_with_fairseq
-from fairseq_depthwise.checkpoints.exported_weights import exported_task, read_weights
+from fairseq_depthwise.checkpoints.fairseq_transformer import names_of_sdt, options_of_sdt
 from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS, moved_file
 from fairseq_depthwise.checkpoints.sizes import build_with_words, family_of
-from fairseq_depthwise.checkpoints.stock_transformer import names_of_sdt, options_of_sdt
+from fairseq_depthwise.checkpoints.weights_folder import exported_task, read_weights
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.modules.stack import SIDES

@@ -15,7 +15,7 @@ import sys
 
 from fairseq_depthwise.commands.parsers import add_json, add_languages
 from fairseq_depthwise.options import add_options, options_of
-from fairseq_depthwise.serving.options import ExportOptions
+from fairseq_depthwise.translation.translation_options import ExportOptions
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> None:
     from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
-    from fairseq_depthwise.serving.export_folder import export
+    from fairseq_depthwise.translation.export import export
 
     with fairseq_warnings_only():
         config = export(

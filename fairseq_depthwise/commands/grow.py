@@ -37,7 +37,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
-    from fairseq_depthwise.growth.grown_checkpoint import grow_checkpoint
+    from fairseq_depthwise.checkpoints.growing import grow_checkpoint
 
     output = output_file("OUT", options.output, force=options.force, inputs=[options.input])
     checkpoint = Checkpoint.open(options.input)

@@ -14,8 +14,8 @@ import torch._inductor
 from probe_checkpoints import checkpoint_of
 
 from fairseq_depthwise import cli
-from fairseq_depthwise.serving import compiled_graphs
-from fairseq_depthwise.serving.kept_graphs import VARIABLE
+from fairseq_depthwise.backends import compiled as compiled_graphs
+from fairseq_depthwise.backends.graph_cache import VARIABLE
 
 LINES = ["w0 w1", "", "w3 w1 w2 w7 w7 w6", "w5", "w2 zz w2", "w6 w1 w0 w0 w4 w5 w5 w1"]
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fairseq_depthwise import cli
-from fairseq_depthwise.serving import compiled_graphs
-from fairseq_depthwise.serving.kept_graphs import VARIABLE
+from fairseq_depthwise.backends import compiled as compiled_graphs
+from fairseq_depthwise.backends.graph_cache import VARIABLE
 
 EARLIER = Path(__file__).parents[1] / "earlier"
 OURS = ("sdt", "depthwise_lstm", "depthwise_lstm_two_cells", "mute_sequential")

@@ -42,8 +42,8 @@ from fairseq_depthwise.models.linearized.model import (
     passes_pairs,
 )
 from fairseq_depthwise.options import between, require_extra
-from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
-from fairseq_depthwise.serving.text_codec import post_process_for
+from fairseq_depthwise.translation.beam_search import BeamOptions, BeamSearch
+from fairseq_depthwise.translation.text_codec import post_process_for
 
 #: Options that finished rows depend on. More layers or states may be requested later.
 _SETTINGS = ("train_subset", "max_tokens_used", "subset", "beam", "metric")

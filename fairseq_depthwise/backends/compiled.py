@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from fairseq_compat.errors import UserError, named
+from fairseq_depthwise.backends.graph_cache import cache_folder, kept_folder
+from fairseq_depthwise.backends.graph_search import Graphs
+from fairseq_depthwise.backends.standalone import compile_program
+from fairseq_depthwise.backends.traced import require_equal, trace
 from fairseq_depthwise.models.base.model import StackModel
-from fairseq_depthwise.modules.decoding.graph_search import Graphs
-from fairseq_depthwise.serving.kept_graphs import cache_folder, kept_folder
-from fairseq_depthwise.serving.standalone import compile_program
-from fairseq_depthwise.serving.traced_graphs import require_equal, trace
 
 #: Inductor's choices: weights in the layout of its own products, and what several layers read, such as the mask of
 #: their attention, is computed once, not again in each. Precompiled headers would be in /tmp, under a name that anyone

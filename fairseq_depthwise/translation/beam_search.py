@@ -15,11 +15,11 @@ from fairseq.token_generation_constraints import pack_constraints
 from torch import Tensor
 
 from fairseq_compat import UserError
-from fairseq_depthwise.modules.decoding.graph_search import Graphs, GraphSearch, SearchLimits
-from fairseq_depthwise.serving.directions import target_end, target_start
-from fairseq_depthwise.serving.options import BeamOptions as BeamOptions
-from fairseq_depthwise.serving.search.alignment import cross_attention
-from fairseq_depthwise.serving.search.constraints import ConstrainedSearch
+from fairseq_depthwise.backends.graph_search import Graphs, GraphSearch, SearchLimits
+from fairseq_depthwise.translation.alignment import cross_attention
+from fairseq_depthwise.translation.constraints import ConstrainedSearch
+from fairseq_depthwise.translation.languages import target_end, target_start
+from fairseq_depthwise.translation.translation_options import BeamOptions as BeamOptions
 
 
 class Search:

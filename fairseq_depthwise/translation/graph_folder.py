@@ -9,17 +9,17 @@ from typing import Any
 import torch
 
 from fairseq_compat import UserError, belonging
-from fairseq_depthwise.checkpoints import exported_weights as folders
-from fairseq_depthwise.checkpoints.exported_weights import CONFIG
+from fairseq_depthwise.backends import onnx_files
+from fairseq_depthwise.backends.graph_search import SearchLimits
+from fairseq_depthwise.backends.traced import GRAPHS
+from fairseq_depthwise.checkpoints import weights_folder as folders
 from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS
-from fairseq_depthwise.modules.decoding.graph_search import SearchLimits
-from fairseq_depthwise.serving import onnx_graphs
-from fairseq_depthwise.serving.beam_search import Search
-from fairseq_depthwise.serving.directions import languages_of, task_for
-from fairseq_depthwise.serving.options import TranslatorOptions
-from fairseq_depthwise.serving.search.direction import LoadedModels
-from fairseq_depthwise.serving.text_codec import settings_for
-from fairseq_depthwise.serving.traced_graphs import GRAPHS
+from fairseq_depthwise.checkpoints.weights_folder import CONFIG
+from fairseq_depthwise.translation.beam_search import Search
+from fairseq_depthwise.translation.direction import LoadedModels
+from fairseq_depthwise.translation.languages import languages_of, task_for
+from fairseq_depthwise.translation.text_codec import settings_for
+from fairseq_depthwise.translation.translation_options import TranslatorOptions
 
 
 def is_exported(path: str) -> bool:
@@ -54,7 +54,7 @@ def exported_model(
     around = (source["prefix"], source["suffix"])
     most = min(beam.max_length, target["longest"] - 1)
     limits = SearchLimits(beam.beam, beam.length_penalty, most, target["start"], tuple(target["prefix"]))
-    search = Search(task.target_dictionary, limits, onnx_graphs.load(graphs))
+    search = Search(task.target_dictionary, limits, onnx_files.load(graphs))
     longest = source["longest"] - sum(map(len, around)) + 1
     return LoadedModels([model], model, torch.device("cpu"), task, text, lambda task: search, longest, around=around)
 

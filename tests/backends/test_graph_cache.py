@@ -11,8 +11,8 @@ import pytest
 from tiny_models import build_tiny
 
 from fairseq_compat import UserError
+from fairseq_depthwise.backends.graph_cache import VARIABLE, kept_folder
 from fairseq_depthwise.models.base.model import StackModel
-from fairseq_depthwise.serving.kept_graphs import VARIABLE, kept_folder
 
 
 def keep(model: StackModel, about: object, make: Callable[[Path], None], say: Callable[[str], None] = print) -> Path:

@@ -15,20 +15,20 @@ from torch import Tensor
 
 from fairseq_compat import UserError, belonging
 from fairseq_compat.belonging import file_digest
+from fairseq_depthwise.backends.compiled import compiled_graphs
+from fairseq_depthwise.backends.graph_cache import any_kept
+from fairseq_depthwise.backends.graph_search import Graphs
+from fairseq_depthwise.backends.onnx_files import int8_graphs
+from fairseq_depthwise.backends.traced import refuse_unless_ours
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
-from fairseq_depthwise.checkpoints.exported_weights import CONFIG
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
-from fairseq_depthwise.modules.decoding.graph_search import Graphs
-from fairseq_depthwise.serving.beam_search import BeamSearch
-from fairseq_depthwise.serving.compiled_graphs import compiled_graphs
-from fairseq_depthwise.serving.directions import around, languages_of, recorded_task, require_graphs
-from fairseq_depthwise.serving.exported_folder import exported_model, is_exported
-from fairseq_depthwise.serving.kept_graphs import any_kept
-from fairseq_depthwise.serving.onnx_graphs import int8_graphs
-from fairseq_depthwise.serving.options import TranslatorOptions
-from fairseq_depthwise.serving.search.direction import Direction, Hypothesis, LoadedModels, Translation
-from fairseq_depthwise.serving.text_codec import settings_for
-from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours
+from fairseq_depthwise.checkpoints.weights_folder import CONFIG
+from fairseq_depthwise.translation.beam_search import BeamSearch
+from fairseq_depthwise.translation.direction import Direction, Hypothesis, LoadedModels, Translation
+from fairseq_depthwise.translation.graph_folder import exported_model, is_exported
+from fairseq_depthwise.translation.languages import around, languages_of, recorded_task, require_graphs
+from fairseq_depthwise.translation.text_codec import settings_for
+from fairseq_depthwise.translation.translation_options import TranslatorOptions
 
 __all__ = ["Hypothesis", "LoadedTranslator", "Translation", "TranslatorOptions"]
 

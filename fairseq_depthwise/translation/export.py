@@ -17,16 +17,16 @@ from fairseq_compat.belonging import file_digest
 from fairseq_compat.files import atomic_write, copied_whole
 from fairseq_compat.outputs import folder_written_whole, output_folder
 from fairseq_compat.versions import recorded_versions
+from fairseq_depthwise.backends.onnx_files import write_graphs
+from fairseq_depthwise.backends.traced import refuse_unless_ours
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
-from fairseq_depthwise.checkpoints.exported_weights import CONFIG, FORMAT, SUBWORDS, write_weights
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
+from fairseq_depthwise.checkpoints.weights_folder import CONFIG, FORMAT, SUBWORDS, write_weights
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.options import require_extra
-from fairseq_depthwise.serving.directions import around, languages_of, recorded_task, require_graphs, target_start
-from fairseq_depthwise.serving.onnx_graphs import write_graphs
-from fairseq_depthwise.serving.options import BeamOptions, ExportOptions, TextOptions
-from fairseq_depthwise.serving.text_codec import settings_for
-from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours
+from fairseq_depthwise.translation.languages import around, languages_of, recorded_task, require_graphs, target_start
+from fairseq_depthwise.translation.text_codec import settings_for
+from fairseq_depthwise.translation.translation_options import BeamOptions, ExportOptions, TextOptions
 
 KIND = "export"  # what the folder's marker says it is
 

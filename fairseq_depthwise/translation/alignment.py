@@ -11,7 +11,7 @@ from fairseq.models import BaseFairseqModel
 from torch import Tensor
 
 from fairseq_compat import UserError
-from fairseq_depthwise.serving.text_codec import MARKS
+from fairseq_depthwise.translation.text_codec import MARKS
 
 
 def words_of(tokens: Sequence[str], subwords: str | None) -> tuple[list[int], list[str]]:

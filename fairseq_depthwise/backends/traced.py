@@ -14,11 +14,11 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from fairseq_compat import UserError
+from fairseq_depthwise.backends.graph_search import Graphs, GraphSearch, SearchLimits, SearchState
+from fairseq_depthwise.backends.graphs import FREE, EncoderGraph, StepGraph
+from fairseq_depthwise.backends.standalone.compile_program import quick_tracing
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
-from fairseq_depthwise.modules.decoding.graph_search import Graphs, GraphSearch, SearchLimits, SearchState
-from fairseq_depthwise.modules.decoding.search_graphs import FREE, EncoderGraph, StepGraph
-from fairseq_depthwise.serving.standalone.compile_program import quick_tracing
 
 _LOOKS = ("aten.promote_types.default", "aten._assert_tensor_metadata.default")  # which look at types only
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 5e-2}  # how far a probability may be from the model's own

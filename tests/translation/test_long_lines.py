@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairseq_depthwise.serving.long_lines import cut, joined
+from fairseq_depthwise.translation.long_lines import cut, joined
 
 
 def pieces(text: str, longest: int) -> list[str]:

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from fairseq_compat import UserError
-from fairseq_depthwise.serving.options import BeamOptions, ExportOptions, ServerOptions, TranslatorOptions
+from fairseq_depthwise.translation.translation_options import (
+    BeamOptions,
+    ExportOptions,
+    ServerOptions,
+    TranslatorOptions,
+)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from fairseq.data.encoders import BPE_REGISTRY, TOKENIZER_REGISTRY
 from fairseq_compat import belonging
 from fairseq_compat.errors import UserError
 from fairseq_depthwise.checkpoints.recorded_paths import moved_file
-from fairseq_depthwise.serving.options import TextOptions as TextOptions
+from fairseq_depthwise.translation.translation_options import TextOptions as TextOptions
 
 log = logging.getLogger(__name__)
 

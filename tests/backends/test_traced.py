@@ -12,10 +12,10 @@ from graph_checks import assert_same_hypotheses, eager_graphs, sentences
 from tiny_models import MUTE_VARIANTS, SDT_VARIANTS, VARIANTS, build_tiny
 
 from fairseq_compat import UserError
-from fairseq_depthwise.modules.decoding.graph_search import Graphs
-from fairseq_depthwise.serving.beam_search import BeamOptions
-from fairseq_depthwise.serving.onnx_graphs import write_graphs
-from fairseq_depthwise.serving.traced_graphs import require_equal, trace
+from fairseq_depthwise.backends.graph_search import Graphs
+from fairseq_depthwise.backends.onnx_files import write_graphs
+from fairseq_depthwise.backends.traced import require_equal, trace
+from fairseq_depthwise.translation.beam_search import BeamOptions
 
 pytestmark = pytest.mark.slow
 

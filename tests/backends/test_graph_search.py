@@ -7,7 +7,7 @@ import torch
 from graph_checks import ALL_VARIANTS, assert_same_hypotheses, eager_graphs, sentences
 from tiny_models import build_tiny
 
-from fairseq_depthwise.modules.decoding.search_graphs import best_candidates
+from fairseq_depthwise.backends.graphs import best_candidates
 
 
 @pytest.mark.parametrize("variant", ALL_VARIANTS)

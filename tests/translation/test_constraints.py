@@ -16,9 +16,9 @@ from fairseq.token_generation_constraints import pack_constraints
 from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
 from probe_checkpoints import KINDS, checkpoint_of
 
-from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
-from fairseq_depthwise.serving.directions import target_start
-from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
+from fairseq_depthwise.translation.beam_search import BeamOptions, BeamSearch
+from fairseq_depthwise.translation.languages import target_start
+from fairseq_depthwise.translation.translator import LoadedTranslator, TranslatorOptions
 
 KIND = "depthwise_lstm_transformer"
 LINES = ["w0 w1", "w3 w1 w2 w7 w7 w6", "w5", "", "w2 w2 w2"]

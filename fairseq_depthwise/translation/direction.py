@@ -12,13 +12,13 @@ import torch
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
-from fairseq_depthwise.serving import long_lines
-from fairseq_depthwise.serving.beam_search import Search
-from fairseq_depthwise.serving.directions import task_for
-from fairseq_depthwise.serving.options import TranslatorOptions
-from fairseq_depthwise.serving.search.alignment import hard_alignment, soft_alignment, words_of
-from fairseq_depthwise.serving.search.constraints import contains
-from fairseq_depthwise.serving.text_codec import TextCodec, TextSettings
+from fairseq_depthwise.translation import long_lines
+from fairseq_depthwise.translation.alignment import hard_alignment, soft_alignment, words_of
+from fairseq_depthwise.translation.beam_search import Search
+from fairseq_depthwise.translation.constraints import contains
+from fairseq_depthwise.translation.languages import task_for
+from fairseq_depthwise.translation.text_codec import TextCodec, TextSettings
+from fairseq_depthwise.translation.translation_options import TranslatorOptions
 
 
 @dataclass(frozen=True)

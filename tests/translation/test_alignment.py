@@ -13,9 +13,9 @@ from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
 from probe_checkpoints import KINDS, checkpoint_of
 
 from fairseq_compat import checkpoints
-from fairseq_depthwise.serving.beam_search import BeamOptions
-from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
-from fairseq_depthwise.serving.search.alignment import hard_alignment, soft_alignment, words_of
+from fairseq_depthwise.translation.alignment import hard_alignment, soft_alignment, words_of
+from fairseq_depthwise.translation.beam_search import BeamOptions
+from fairseq_depthwise.translation.translator import LoadedTranslator, TranslatorOptions
 
 KIND = "mute_transformer"
 LINES = ["w0 w1 w7", "w3 w1 w2 w7 w7 w6", "w5", "w2 w2 w2 w4"]

@@ -13,8 +13,8 @@ from fairseq.data.encoders.byte_utils import BYTE_TO_BCHAR
 from omegaconf import DictConfig, OmegaConf
 
 from fairseq_compat import UserError
-from fairseq_depthwise.serving import text_codec
-from fairseq_depthwise.serving.text_codec import TextCodec, TextOptions, settings_for
+from fairseq_depthwise.translation import text_codec
+from fairseq_depthwise.translation.text_codec import TextCodec, TextOptions, settings_for
 
 SENTENCES = ["The cat isn't here.", "the dog sleeps", "the cat sleeps on the mat"]
 

@@ -1,4 +1,4 @@
-"""fairseq's beam search over graphs (:mod:`fairseq_depthwise.modules.decoding.search_graphs`).
+"""fairseq's beam search over graphs (:mod:`fairseq_depthwise.backends.graphs`).
 
 A step gives the 2k best candidates of each sentence; what is left for Python is to sort out those that end. The
 hypotheses are those of fairseq's ``SequenceGenerator``.
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_compat import UserError
-from fairseq_depthwise.modules.decoding.search_graphs import FREE
+from fairseq_depthwise.backends.graphs import FREE
 from fairseq_depthwise.modules.decoding.static_cache import UNWRITTEN
 
 #: Target positions by which the capacity grows.

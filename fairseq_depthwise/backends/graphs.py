@@ -1,7 +1,7 @@
 """The two graphs that a beam search consists of: the encoder, and one step of all hypotheses.
 
 Both are functions of tensors, for one model or several whose probabilities are averaged, and are what is compiled and
-exported. :mod:`fairseq_depthwise.modules.decoding.graph_search` calls them.
+exported. :mod:`fairseq_depthwise.backends.graph_search` calls them.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.export import ExportedProgram
 
 from fairseq_compat import UserError
+from fairseq_depthwise.backends.graph_cache import kept_folder
+from fairseq_depthwise.backends.graph_search import Graphs
+from fairseq_depthwise.backends.standalone.safe_onnx import require_plain_operators
+from fairseq_depthwise.backends.traced import GRAPHS, graph_tensors, require_equal, trace
 from fairseq_depthwise.models.base.model import StackModel
-from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.options import require_extra
-from fairseq_depthwise.serving.kept_graphs import kept_folder
-from fairseq_depthwise.serving.standalone.safe_onnx import require_plain_operators
-from fairseq_depthwise.serving.traced_graphs import GRAPHS, graph_tensors, require_equal, trace
 
 #: The version of ONNX's operators. onnxruntime 1.17 and newer has it.
 OPSET = 20
