@@ -254,15 +254,14 @@ class GraphDecoding:
     """Our models decoded through graphs: compiled ahead of time, or written as ONNX and run by onnxruntime."""
 
     def __init__(self, arguments: Sequence[str], dictionary: Dictionary, kind: str) -> None:
-        from fairseq_depthwise.backends import onnx_files
-        from fairseq_depthwise.backends.compiled import compiled_graphs
+        from fairseq_depthwise.backends import compiled, onnx_files
         from fairseq_depthwise.backends.graph_search import GraphSearch, SearchLimits
         from fairseq_depthwise.backends.onnx_files import write_graphs
 
         self.model = Decoding(arguments, dictionary, "cpu", "bf16" if kind == "compiled bf16" else "fp32").model
         self.model.eval()
         if kind.startswith("compiled"):
-            graphs: Any = compiled_graphs([self.model], "the model", records.tell)
+            graphs: Any = compiled.make_graphs([self.model], "the model", records.tell)
         else:
             with tempfile.TemporaryDirectory() as folder:
                 functions = write_graphs([self.model], "the model", folder, int8=kind == "int8")

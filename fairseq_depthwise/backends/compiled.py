@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fairseq_compat.errors import UserError, named
-from fairseq_depthwise.backends.graph_cache import cache_folder, kept_folder
+from fairseq_depthwise.backends.graph_cache import cache_folder, cached_folder
 from fairseq_depthwise.backends.graph_search import Graphs
 from fairseq_depthwise.backends.standalone import compile_program
 from fairseq_depthwise.backends.traced import require_equal, trace
@@ -41,9 +41,7 @@ _PARTS: dict[str, dict[str, object]] = {"encoder": _QUICK, "step_few": _TRIAL, "
 _FEW_ROWS = 16  # hypotheses up to which a step is one for few
 
 
-def compiled_graphs(
-    models: Sequence[StackModel], path: str, say: Callable[[str], None], *, anew: bool = True
-) -> Graphs:
+def make_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None], *, anew: bool = True) -> Graphs:
     """Return the graphs of models, compiled now, with ``anew``, or before; a UserError says why they are not."""
     # Inductor's own is in /tmp, under a name that anyone could take before, and set as soon as it is imported.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder("inductor"))
@@ -86,7 +84,7 @@ def compiled_graphs(
             file.unlink()
         require_equal(_loaded(folder), models, path)
 
-    folder = kept_folder("compiled", models, settings, make, say)
+    folder = cached_folder("compiled", models, settings, make, say)
     try:
         return _loaded(folder)
     except (OSError, RuntimeError) as error:

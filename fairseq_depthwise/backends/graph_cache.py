@@ -1,4 +1,4 @@
-"""A folder of the user's own in which graphs that take long to make are kept for the next time.
+"""A cache of graphs that take long to make, in a folder of the user's own.
 
 Some of them are libraries that are loaded and run, so nobody else may be able to write to the folder or to one above
 it, and it is never beside a checkpoint, which may be a stranger's.
@@ -25,7 +25,7 @@ VARIABLE = "FAIRSEQ_DEPTHWISE_CACHE"  # names a folder to be used instead of the
 FORMAT = 3  # to be raised with every change of what is traced, and of how it is compiled or written
 
 
-def kept_folder(
+def cached_folder(
     kind: str, models: Sequence[StackModel], about: object, make: Callable[[Path], None], say: Callable[[str], None]
 ) -> Path:
     """Return the folder with the graphs of models, written by ``make`` now unless they have been before."""
@@ -44,8 +44,8 @@ def kept_folder(
     return folder
 
 
-def any_kept(kind: str) -> bool:
-    """Return whether graphs of a kind may have been kept, of whatever model."""
+def any_cached(kind: str) -> bool:
+    """Return whether graphs of a kind may be in the cache, of whatever model."""
     return _place(kind).is_dir()
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 
 from fairseq_compat import UserError
-from fairseq_depthwise.backends.graph_cache import kept_folder
+from fairseq_depthwise.backends.graph_cache import cached_folder
 from fairseq_depthwise.backends.graph_search import Graphs
 from fairseq_depthwise.backends.standalone.safe_onnx import require_plain_operators
 from fairseq_depthwise.backends.traced import GRAPHS, graph_tensors, require_equal, trace
@@ -28,15 +28,17 @@ from fairseq_depthwise.options import require_extra
 OPSET = 20
 
 
-def int8_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None]) -> Graphs:
-    """Return the graphs of models with matrix products in int8, made now unless they have been before."""
+def make_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None], *, anew: bool = True) -> Graphs:
+    """Return the graphs of models with matrix products in int8, made now unless they are in the cache."""
     require_extra("onnx", "onnx", "onnxscript", "onnxruntime")
 
     def make(folder: Path) -> None:
+        if not anew:
+            raise UserError(f"{path} has not been quantized")
         say(f"quantizing {path}; this takes ten seconds or more, and is kept")
         write_graphs(models, path, str(folder), int8=True)
 
-    folder = kept_folder("int8", models, metadata.version("onnxruntime"), make, say)
+    folder = cached_folder("int8", models, metadata.version("onnxruntime"), make, say)
     return load([str(folder / f"{name}.onnx") for name in GRAPHS])
 
 

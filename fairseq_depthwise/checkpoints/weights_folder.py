@@ -20,12 +20,11 @@ from fairseq_compat import UserError, belonging, checkpoints
 from fairseq_compat.belonging import file_digest
 from fairseq_compat.files import atomic_write
 from fairseq_compat.plain_values import require_plain
-from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS
+from fairseq_depthwise.checkpoints.recorded_paths import CONFIG, WEIGHTS
 from fairseq_depthwise.checkpoints.sizes import first_of_each_memory
 from fairseq_depthwise.options import require_extra
 
 FORMAT = 2  # the version of the folder's layout, under ``format`` in its configuration
-CONFIG = "config.json"  # the file that says what is in the folder
 
 #: A recorded file of subwords, by the option that names it, and what it is called in the folder.
 SUBWORDS = {"bpe_codes": "bpe.codes", "sentencepiece_model": "sentencepiece.model"}

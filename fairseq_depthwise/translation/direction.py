@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_depthwise.translation import long_lines
 from fairseq_depthwise.translation.alignment import hard_alignment, soft_alignment, words_of
-from fairseq_depthwise.translation.beam_search import Search
 from fairseq_depthwise.translation.constraints import contains
 from fairseq_depthwise.translation.languages import task_for
-from fairseq_depthwise.translation.text_codec import TextCodec, TextSettings
+from fairseq_depthwise.translation.loaded_models import LoadedModels
+from fairseq_depthwise.translation.text_codec import TextCodec
 from fairseq_depthwise.translation.translation_options import TranslatorOptions
 
 
@@ -75,21 +74,6 @@ class Line:
     pieces: list[Piece]  # none where it is empty
     #: Tokens of each, None if no translation can have them, and why a translation may lack it.
     constraints: dict[str, tuple[list[int] | None, str]] = field(default_factory=dict)
-
-
-@dataclass
-class LoadedModels:
-    """What a translator is made of."""
-
-    files: list[str]  # checkpoints, or the exported folder
-    data: str  # the folder with the dictionaries
-    device: torch.device
-    task: FairseqTask  # of the first, for the direction that was asked for
-    text: TextSettings
-    search: Callable[[FairseqTask], Search]  # of a task for any direction
-    longest: int  # source tokens that all models take, the end of the sentence among them
-    models: list[Any] = field(default_factory=list)  # none of an exported folder
-    around: tuple[list[int], list[int]] | None = None  # what no task puts before and after a source sentence
 
 
 class Direction:

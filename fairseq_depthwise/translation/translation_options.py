@@ -1,4 +1,4 @@
-"""What can be said about translating, on the command line and in programs. Nothing here imports torch."""
+"""Options of translating and exporting, on the command line and in programs. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from fairseq_compat import UserError
 from fairseq_depthwise.options import CheckedOptions, between, option, positive_int
+from fairseq_depthwise.translation.export_formats import FORMATS
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -136,37 +137,14 @@ class ExportOptions(CheckedOptions):
     source_lang: str | None = None
     target_lang: str | None = None
     format: str = option(
-        "onnx",
-        "graphs as ONNX files, for onnxruntime; or the weights, for this plugin",
-        choices=("onnx", "safetensors"),
+        next(iter(FORMATS)),
+        "; or ".join(export_format.help for export_format in FORMATS.values()),
+        choices=tuple(FORMATS),
     )
     int8: bool = option(False, "compute matrix products in int8, with --format onnx")
     force: bool = option(False, "replace OUT if it is an export")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.int8 and self.format != "onnx":
+        if self.int8 and not FORMATS[self.format].has_int8:
             raise UserError(f"--int8 is for --format onnx, not for {self.format}")
-
-
-@dataclass(frozen=True)
-class ServerOptions(CheckedOptions):
-    """Where the server listens, and its limits."""
-
-    TITLE: ClassVar[str] = "server"
-
-    host: str | None = option(
-        None,
-        "listen there, and answer whatever the Host header is (default: 127.0.0.1, and Host must be it or localhost)",
-        metavar="ADDRESS",
-    )
-    port: int = option(8000, "0 picks a free one", type=between(0, 65535, int))
-    wait_ms: float = option(5.0, "wait so long for more lines before a search", type=between(0, 10_000), metavar="MS")
-    batch_lines: int = option(
-        256, "lines of all requests that are searched together; --max-tokens and --batch-size divide them further"
-    )
-    queue_lines: int = option(4000, "answer 503 where more lines would wait")
-    timeout: float = option(60.0, "answer 504 after so many seconds", type=between(0.01, 86_400), metavar="S")
-    max_body: int = option(1 << 20, "bytes of a request")
-    max_lines: int = option(1000, "lines of a request")
-    max_chars: int = option(10_000, "characters of a line")

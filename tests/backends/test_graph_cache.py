@@ -11,12 +11,12 @@ import pytest
 from tiny_models import build_tiny
 
 from fairseq_compat import UserError
-from fairseq_depthwise.backends.graph_cache import VARIABLE, kept_folder
+from fairseq_depthwise.backends.graph_cache import VARIABLE, cached_folder
 from fairseq_depthwise.models.base.model import StackModel
 
 
 def keep(model: StackModel, about: object, make: Callable[[Path], None], say: Callable[[str], None] = print) -> Path:
-    return kept_folder("graphs", [model], about, make, say)
+    return cached_folder("graphs", [model], about, make, say)
 
 
 @pytest.fixture

@@ -8,12 +8,8 @@ from typing import Any
 import pytest
 
 from fairseq_compat import UserError
-from fairseq_depthwise.translation.translation_options import (
-    BeamOptions,
-    ExportOptions,
-    ServerOptions,
-    TranslatorOptions,
-)
+from fairseq_depthwise.serving.server_options import ServerOptions
+from fairseq_depthwise.translation.translation_options import BeamOptions, ExportOptions, TranslatorOptions
 
 
 @pytest.mark.parametrize(
