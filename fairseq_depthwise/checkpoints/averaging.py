@@ -164,12 +164,12 @@ def average(checkpoints: Sequence[Checkpoint], *, progress: Callable[[str], None
 
 
 def _common_provenance(checkpoints: Sequence[Checkpoint]) -> provenance.Record:
-    """Return what trainings recorded of dictionaries, languages and text; UserError where two of them differ."""
+    """Return the provenance of all checkpoints; raise UserError where it, or an option of the models, differs."""
     options: provenance.Record = {}
     recorded: provenance.Record = {}
     first = checkpoints[0]
     for checkpoint in checkpoints:
-        # Checkpoints of fairseq and older ones have no provenance.
+        # Checkpoints of fairseq and older ones have no provenance, but options.
         model_options = provenance.of_model(Namespace(**checkpoint.options))
         languages = provenance.languages_in(Namespace(**checkpoint.options_of("task")))
         provenance.require_same(checkpoint.path, {**model_options, **languages}, options, first.path)
