@@ -8,11 +8,10 @@ example:
 from __future__ import annotations
 
 import argparse
-import json
 import os
 
 from fairseq_depthwise.commands.parsers import add_json
-from fairseq_depthwise.tables import shown
+from fairseq_depthwise.tables import json_text, shown
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +32,7 @@ def run(options: argparse.Namespace) -> None:
     state = read_weights(path) if is_exported else checkpoints.load_checkpoint(path, mapped=True)
     summary = {"file": path, "bytes": os.path.getsize(path), **summarize(state, path)}
     if options.json:
-        print(json.dumps(summary, indent=2, default=str))
+        print(json_text(summary, default=str))
         return
 
     # What the checkpoint does not record gets no line.
