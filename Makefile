@@ -9,7 +9,7 @@ CORPUS ?= examples/quickstart/corpus
 FAIRSEQ := fairseq==0.12.2
 
 # Tests of behavior that need no training, no processes and no recipe: for every commit.
-UNIT := analysis checkpoints criterions elastic evaluation fairseq_compat growth models modules optim serving tasks
+UNIT := analysis backends checkpoints criterions elastic evaluation fairseq_compat growth models modules optim serving tasks translation
 
 .PHONY: demo check test test-long soak setup lint matrix bench bench-gpu sweep sweep-gpu pages clean
 

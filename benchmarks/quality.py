@@ -25,8 +25,8 @@ from fairseq_compat.versions import installed_version
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.translations import read_lines
 from fairseq_depthwise.figures import COLORS, MARKERS, write_figure
-from fairseq_depthwise.serving.loaded_translator import LoadedTranslator
-from fairseq_depthwise.serving.options import BeamOptions, TextOptions, TranslatorOptions
+from fairseq_depthwise.translation.translation_options import BeamOptions, TextOptions, TranslatorOptions
+from fairseq_depthwise.translation.translator import LoadedTranslator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -62,7 +62,7 @@ def tell(text: str) -> None:
 
 
 def setup_of(program: str, arguments: Sequence[str], device: str = "cpu", **further: Any) -> dict[str, Any]:
-    """Return command, machine and versions of a measurement; ``further`` is what else its numbers depend on."""
+    """Return command, machine and versions of a measurement, and ``further`` settings that its numbers depend on."""
     versions = {"Python": platform.python_version(), "PyTorch": torch.__version__}
     # What is not installed has no version.
     for name in ("fairseq", "fairseq-depthwise", "ctranslate2", "onnxruntime"):
@@ -110,7 +110,7 @@ def command_of(program: str, arguments: Sequence[str]) -> str:
 
 
 def write_record(folder: Path, name: str, record: Record) -> None:
-    """Write a record; programs do so after each result, so that a run that is stopped leaves what it measured."""
+    """Write a record; programs do so after each result, so that a run that is stopped leaves its results."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / f"{name}.json", record, indent=1)
 

@@ -37,9 +37,8 @@ from turns import take_turns, timed
 
 import fairseq_depthwise  # noqa: F401  # registers the models
 from fairseq_compat import UserError
-from fairseq_depthwise.modules.decoding.graph_search import GraphSearch, SearchLimits
-from fairseq_depthwise.serving import onnx_graphs
-from fairseq_depthwise.serving.compiled_graphs import compiled_graphs
+from fairseq_depthwise.backends import compiled, onnx_files
+from fairseq_depthwise.backends.graph_search import GraphSearch, SearchLimits
 
 TRAINING, DECODING = "training", "decoding"
 
@@ -330,7 +329,7 @@ class Training:
         self.trainer.begin_epoch(1)
 
     def __call__(self, batch: Any, beam: int = 0) -> None:
-        self.trainer.train_step([batch], raise_oom=True)  # or else fairseq warns, and goes on with the next batch
+        self.trainer.train_step([batch], raise_oom=True)  # or else fairseq warns, and takes the next batch
 
 
 class Decoding:
@@ -361,11 +360,11 @@ class GraphDecoding:
         model = Decoding(arguments, dictionary, "cpu", "bf16" if kind == "compiled bf16" else "fp32").model
         model.eval()
         if kind.startswith("compiled"):
-            graphs: Any = compiled_graphs([model], "the model", records.tell)
+            graphs: Any = compiled.make_graphs([model], "the model", records.tell)
         else:
             with tempfile.TemporaryDirectory() as folder:
-                functions = onnx_graphs.write_graphs([model], "the model", folder, int8=kind == "int8")
-                graphs = onnx_graphs.load([os.path.join(folder, about["file"]) for about in functions.values()])
+                functions = onnx_files.write_graphs([model], "the model", folder, int8=kind == "int8")
+                graphs = onnx_files.load([os.path.join(folder, about["file"]) for about in functions.values()])
         self.search = GraphSearch(graphs, eos=dictionary.eos(), vocabulary=len(dictionary))
         self.limits = partial(SearchLimits, length_penalty=1.0, start=dictionary.eos())
 

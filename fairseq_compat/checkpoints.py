@@ -1,4 +1,4 @@
-"""Reading checkpoints without running what is in them, and saying plainly what is wrong with one.
+"""Reads checkpoints without running what is in them, and says in one sentence what is wrong with one.
 
 :mod:`fairseq_compat.safe_unpickling` builds plain values and tensors, on every PyTorch; everything else is refused
 before it is built. The checksums of a file are compared with its bytes before it is loaded, which PyTorch does not do.
@@ -18,13 +18,13 @@ from fairseq_compat import provenance, safe_unpickling
 from fairseq_compat.errors import UserError, named
 from fairseq_compat.files import atomic_write, require_file
 
-#: Numbers of a table of positions, which is in no file.
+#: The most numbers of a table of positions, which is in no file.
 _MOST_IN_POSITIONS = 2**27
 
 #: Options of models that name files of pretrained embeddings.
 EMBEDDINGS = ("encoder_embed_path", "decoder_embed_path", "pretrained_xlm_checkpoint")
 
-#: fairseq asks this buffer for its device and type only, and saves it with whatever was in memory.
+#: fairseq only reads the device and the type of this buffer, and saves it with whatever was in memory.
 _NEVER_READ = "_float_tensor"
 
 
@@ -34,7 +34,7 @@ def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> A
     With ``mapped`` the tensors stay in the file, named by its path, and each is read when it is used.
 
     Raises:
-        UserError: the file is damaged, or has something else in it than plain values and tensors of numbers.
+        UserError: the file is damaged, or has anything but plain values and tensors of numbers in it.
     """
     if isinstance(file, (str, os.PathLike)):
         require_file(file)
@@ -45,7 +45,7 @@ def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> A
         return safe_unpickling.read(file, mapped=mapped)
     except safe_unpickling.RefusedError as error:
         raise UserError(f"{name} is refused: {error}") from error
-    except Exception as error:  # what reading a damaged file raises is anything from EOFError to AssertionError
+    except Exception as error:  # reading a damaged file raises anything from EOFError to AssertionError
         if "allocate" in str(error) or isinstance(error, MemoryError):
             raise
         size = file.seek(0, os.SEEK_END)
@@ -66,19 +66,20 @@ def require_checkpoint(state: Any, name: str) -> None:
     model = state.get("model") if isinstance(state, dict) else None
     if not isinstance(model, dict) or not all(isinstance(value, torch.Tensor) for value in model.values()):
         raise UserError(f"{name} is not a fairseq checkpoint: it has no entry 'model' with tensors by name")
-    options = [given for part in ("cfg", "args") if (given := state.get(part)) is not None]
+    options = [state[part] for part in ("cfg", "args") if state.get(part) is not None]
     if len(options) != 1 or not isinstance(options[0], (Mapping, Namespace)):
         raise UserError(f"{name} is not a fairseq checkpoint: it has options in none of 'cfg' and 'args', or in both")
     if not updates_in(state) >= 0:
         raise UserError(f"{name} is damaged: its model was trained for {updates_in(state)} updates")
     model, task = (Namespace(**options_in(state, part)) for part in ("model", "task"))
     widths = [vars(model).get(f"{side}_embed_dim", 512) for side in ("encoder", "decoder")]
-    width = max((one for one in widths if isinstance(one, int)), default=512)
-    if width * max(provenance.limits_in(model).values(), default=0) > _MOST_IN_POSITIONS:
+    width = max((number for number in widths if isinstance(number, int)), default=512)
+    longest = max(provenance.limits_in(model).values(), default=0)
+    if width * longest > _MOST_IN_POSITIONS:
         raise UserError(f"{name} is refused: no memory holds as many positions as its options name")
     if recorded := provenance.recorded_in(state):
-        found = {**provenance.of_model(model), **provenance.limits_in(task)}
-        provenance.require_same(name, recorded, found, "its own options")
+        options_of_parts = {**provenance.of_model(model), **provenance.limits_in(task)}
+        provenance.require_same(name, recorded, options_of_parts, "its own options")
 
 
 def require_one_value(model: torch.nn.Module, values: Mapping[str, torch.Tensor]) -> None:
@@ -98,23 +99,26 @@ def require_same_kinds_of_numbers(model: torch.nn.Module, values: Mapping[str, t
     """
     for key, tensor in model.state_dict().items():
         if key in values and values[key].is_floating_point() != tensor.is_floating_point():
-            given, right = (str(one.dtype).removeprefix("torch.") for one in (values[key], tensor))
-            raise UserError(f"{name} is damaged: it has {key} as {given}, and not as {right} or the like")
+            in_file = str(values[key].dtype).removeprefix("torch.")
+            in_model = str(tensor.dtype).removeprefix("torch.")
+            raise UserError(f"{name} is damaged: it has {key} as {in_file}, and not as {in_model} or the like")
 
 
 @contextmanager
 def built_within(values: Mapping[str, torch.Tensor], name: str) -> Iterator[None]:
-    """Stop the building of a model that has far more parameters than its checkpoint, ``name``, has ``values`` for.
+    """Stop building a model that has far more parameters than its checkpoint, ``name``, has ``values`` for.
 
-    Options are a few bytes, and can name a model that no memory holds. Each parameter is looked at when its module gets
+    Options are a few bytes, and can name a model that no memory holds. Each parameter is counted when its module gets
     it, before a value is written to it.
     """
-    # Some are made and given up for those of another module, such as tied ones.
-    tensors, numbers = 4 * len(values) + 1000, 4 * sum(value.numel() for value in values.values()) + 2**22
+    # Some are made and dropped for those of another module, such as tied ones.
+    tensors = 4 * len(values) + 1000
+    numbers = 4 * sum(value.numel() for value in values.values()) + 2**22
 
     def count(module: torch.nn.Module, parameter_name: str, parameter: torch.nn.Parameter | None) -> None:
         nonlocal tensors, numbers
-        tensors, numbers = tensors - 1, numbers - (0 if parameter is None else parameter.numel())
+        tensors -= 1
+        numbers -= 0 if parameter is None else parameter.numel()
         if tensors < 0 or numbers < 0:
             raise UserError(f"{name} cannot be loaded: its options are those of a larger model than it holds")
 
@@ -127,24 +131,29 @@ def built_within(values: Mapping[str, torch.Tensor], name: str) -> Iterator[None
 
 def require_finite(values: Iterable[tuple[str, torch.Tensor]], name: str) -> None:
     """Raise UserError unless all values of a model, (name, tensor), are numbers: those of one that diverged are not."""
-    read = {key: one for key, one in values if one.is_floating_point() and not key.endswith(_NEVER_READ)}
-    if wrong := [key for key, tensor in read.items() if not torch.isfinite(tensor).all()]:
+    parameters, diverged = 0, []
+    for key, tensor in values:
+        if tensor.is_floating_point() and not key.endswith(_NEVER_READ):
+            parameters += 1
+            if not torch.isfinite(tensor).all():
+                diverged.append(key)
+    if diverged:
         raise UserError(
-            f"{name} holds NaN or infinite values in {len(wrong)} of its {len(read)} parameters, the first of them "
-            f"{wrong[0]}: its training diverged; give a checkpoint of before that"
+            f"{name} holds NaN or infinite values in {len(diverged)} of its {parameters} parameters, the first of them "
+            f"{diverged[0]}: its training diverged; give a checkpoint of before that"
         )
 
 
 def options_in(state: Mapping[str, Any], part: str = "model") -> dict[str, Any]:
     """Return the options of a part of fairseq, such as "model", in a checkpoint, as ``cfg`` or, older, ``args``."""
     cfg = state.get("cfg") or {part: state.get("args")}
-    given = cfg.get(part) if isinstance(cfg, Mapping) else None
-    given = vars(given) if isinstance(given, Namespace) else given
-    return dict(given) if isinstance(given, Mapping) else {}
+    options = cfg.get(part) if isinstance(cfg, Mapping) else None
+    options = vars(options) if isinstance(options, Namespace) else options
+    return dict(options) if isinstance(options, Mapping) else {}
 
 
 def forget_initial_values(options: Any) -> None:
-    """Take the files of embeddings out of a model's options: a checkpoint has what the training made of them."""
+    """Remove the files of embeddings from a model's options: its checkpoint has the trained embeddings."""
     for name in EMBEDDINGS:
         if getattr(options, name, None):
             setattr(options, name, None)

@@ -21,15 +21,15 @@ from fairseq_compat.errors import UserError
 #: The end of the names of what is being written.
 UNFINISHED = ".fairseq-unfinished"
 
-#: What the system says of writing itself, without the name of a file.
+#: Errors of writing itself, which name no file.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-#: Of renameat2, Linux: relative to the current folder, and the names are exchanged.
+#: Arguments of renameat2 (Linux): relative to the current folder, and exchange the names.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 class NewFile(str):
-    """A path at which nothing stood when it was asked: :func:`atomic_write` does not replace what has come since."""
+    """A path at which nothing was when it was checked: :func:`atomic_write` does not replace what has come since."""
 
     __slots__ = ()
 
@@ -38,7 +38,7 @@ class NewFile(str):
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a temporary file beside ``path``; on leaving, flush it to the disk and give it the name ``path``.
 
-    If anything fails, what stood there before is untouched. A link is replaced; a pipe or a terminal is written into.
+    If anything fails, the old file is untouched. A link is replaced; a pipe or a terminal is written into.
 
     Raises:
         UserError: the disk is full; another process is writing the same file; or it is a :class:`NewFile` and exists.
@@ -65,13 +65,13 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     except BaseException as error:
         with suppress(FileNotFoundError):
             os.remove(aside)
-        # PyTorch goes on after a write has failed, and ends with an error of its own.
+        # PyTorch continues after a write has failed, and ends with an error of its own.
         first = error.__context__ if isinstance(error, RuntimeError) else None
-        failed = first if isinstance(first, (OSError, KeyboardInterrupt, SystemExit)) else error
-        if is_full_disk(failed):
-            raise UserError(f"cannot write {path}: {failed.strerror}") from error
-        if failed is not error:
-            raise failed from None
+        cause = first if isinstance(first, (OSError, KeyboardInterrupt, SystemExit)) else error
+        if is_full_disk(cause):
+            raise UserError(f"cannot write {path}: {cause.strerror}") from error
+        if cause is not error:
+            raise cause from None
         raise
 
 
@@ -81,7 +81,7 @@ def is_full_disk(error: BaseException) -> TypeGuard[OSError]:
 
 
 def beside(path: str) -> str:
-    """Return the beginning of names of what is to become ``path``, in the same folder; a name may have 255 bytes."""
+    """Return the prefix of temporary names for ``path``, in the same folder; a name may have 255 bytes."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{os.fsdecode(os.fsencode(name)[:200])}")
 
@@ -111,7 +111,7 @@ def _open_aside(path: str) -> tuple[str, int]:
 def require_unused(path: str, *, remove: bool = False) -> None:
     """Raise UserError where another process is writing what is to become ``path``.
 
-    With ``remove`` what a killed process has left there goes.
+    With ``remove``, what a killed process has left there is removed.
     """
     aside = beside(path) + UNFINISHED
     try:
@@ -160,7 +160,7 @@ def require_file(path: str | os.PathLike[str]) -> None:
 
 
 def is_stream(path: str) -> bool:
-    """Return whether what is written to ``path`` is passed on, to a pipe or a terminal: there is nothing to replace."""
+    """Return whether ``path`` is a pipe or a terminal, which passes on what is written: there is nothing to replace."""
     if os.path.abspath(path).startswith(("/dev/fd/", "/dev/std", "/proc/self/fd/")):
         return os.path.exists(path)
     try:
@@ -171,7 +171,7 @@ def is_stream(path: str) -> bool:
 
 
 def exchange(first: str, second: str) -> bool:
-    """Give two folders each other's names, at no moment without one; return False where the system cannot."""
+    """Exchange the names of two folders in one step; return False where the system cannot."""
     try:
         renameat2 = ctypes.CDLL(None).renameat2
     except (AttributeError, OSError, TypeError):  # another C library, another system
@@ -181,7 +181,7 @@ def exchange(first: str, second: str) -> bool:
 
 
 def flush_folder(folder: str) -> None:
-    """Make the renaming itself durable; systems that cannot open a folder for this do without."""
+    """Make a renaming durable, on systems that can open a folder for this."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

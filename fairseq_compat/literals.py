@@ -1,8 +1,8 @@
 """Option values that are written as Python, read without being run as Python.
 
-fairseq hands strings such as ``(0.9, 0.98)`` and ``[(512, 3)] * 15`` to ``eval``. Here they are parsed, and what is
-not a literal, or a sum, difference or product of literals, is refused. The result is bounded, so that ``[0] * 10**10``
-costs nothing either.
+fairseq passes strings such as ``(0.9, 0.98)`` and ``[(512, 3)] * 15`` to ``eval``. Here they are parsed. Everything but
+literals and their sums, differences and products is refused. The result is bounded, so that ``[0] * 10**10`` fills no
+memory.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 
 from fairseq_compat.errors import UserError
 
-#: Characters at most, of a text, as Python's own parser needs stack in proportion to what is nested, and of a value
-#: that is computed.
+#: Characters at most: of a text, as Python's parser needs a stack in proportion to its depth, and of a computed value.
 LONGEST = 100_000
 
 _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
@@ -25,10 +24,8 @@ _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Mult: operator.mul,
 }
 _SEQUENCES = (str, bytes, tuple, list)
-_NODES = (
-    ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.UnaryOp, ast.BinOp, ast.USub, ast.UAdd, *_OPERATORS,
-    ast.Load,
-)  # fmt: skip
+_LITERALS = (ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict)
+_NODES = (*_LITERALS, ast.UnaryOp, ast.BinOp, ast.USub, ast.UAdd, *_OPERATORS, ast.Load)
 
 
 def evaluate(text: str) -> Any:
@@ -36,7 +33,7 @@ def evaluate(text: str) -> Any:
 
     Raises:
         UserError: it is anything else, or too large.
-        TypeError: it is no string, as of ``eval``.
+        TypeError: it is no string, as with ``eval``.
     """
     if not isinstance(text, str):
         raise TypeError(f"evaluate() needs a string, not {type(text).__name__}")
@@ -45,7 +42,8 @@ def evaluate(text: str) -> Any:
             raise ValueError(f"it is longer than {LONGEST:,} characters")
         expression = ast.parse(text.lstrip(" \t"), mode="eval").body
         for node in ast.walk(expression):
-            if not isinstance(node, _NODES) or (isinstance(node, ast.Constant) and node.value is ...):
+            is_ellipsis = isinstance(node, ast.Constant) and node.value is ...
+            if is_ellipsis or not isinstance(node, _NODES):
                 raise ValueError(f"it has the Python expression {ast.unparse(node)[:40]}")
         return ast.literal_eval(_Arithmetic().visit(expression))
     except (SyntaxError, ValueError, TypeError, ArithmeticError) as error:  # 'a' * 'b', {[]: 1}, a null byte
@@ -71,18 +69,19 @@ def dictionary(option: str, text: str) -> dict[str, Any]:
 
 
 class _Arithmetic(ast.NodeTransformer):
-    """Replaces sums, differences and products of literals by their values, which all together may be so long."""
+    """Replaces sums, differences and products of literals by their values, whose total length is bounded."""
 
     room = LONGEST
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
-        left, right = ast.literal_eval(node.left), ast.literal_eval(node.right)
-        size = len(repr(left)) + len(repr(right))
-        for sequence, times in ((left, right), (right, left)):
+        first, second = ast.literal_eval(node.left), ast.literal_eval(node.right)
+        size = len(repr(first)) + len(repr(second))
+        # A product of a sequence and a number is that many times as long.
+        for sequence, times in ((first, second), (second, first)):
             if isinstance(node.op, ast.Mult) and isinstance(sequence, _SEQUENCES) and isinstance(times, int):
                 size = len(repr(sequence)) * max(1, times)
         self.room -= size
         if self.room < 0:
             raise ValueError(f"it has more than {LONGEST:,} characters")
-        return ast.parse(repr(_OPERATORS[type(node.op)](left, right)), mode="eval").body
+        return ast.parse(repr(_OPERATORS[type(node.op)](first, second)), mode="eval").body

@@ -1,7 +1,7 @@
-"""What commands may write to: one rule for every option that names an output.
+"""Where commands may write: one rule for every option that names an output.
 
-A file that exists is replaced with ``--force`` only; a folder only if it has the marker of what it is to be replaced
-by, and nothing else in it. Links, devices and what a command reads are never replaced.
+A file that exists is replaced with ``--force`` only; a folder only if its marker names the same kind of folder, and
+there is nothing else in it. Links, devices and what a command reads are never replaced.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ def output_file(
     files.require_unused(path)
     if status is None:
         return NewFile(path)
-    if any(os.path.exists(given) and os.path.exists(path) and os.path.samefile(given, path) for given in inputs):
-        raise UserError(f"{named} is a file that is read; give another name")
+    for file in inputs if os.path.exists(path) else ():
+        if os.path.exists(file) and os.path.samefile(file, path):
+            raise UserError(f"{named} is a file that is read; give another name")
     if files.is_stream(path) and stream:
         return path
     if not stat.S_ISREG(status.st_mode):

@@ -1,8 +1,8 @@
-"""What a process may keep of freed memory on a CPU, and the processor that it runs on.
+"""Freed memory that a process keeps on a CPU, and facts about its processor.
 
 glibc, the C library of most Linux distributions, maps every large block anew and unmaps it when it is freed, and the
 system clears each of its pages when it is first touched. A step of training or of a beam search frees and allocates
-blocks of the same sizes again and again; kept, they cost no page faults (docs/depthwise_speed.md).
+blocks of the same sizes again and again; if they are kept, there are no page faults (docs/depthwise_speed.md).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLE
 
 @cache
 def keep_freed_memory() -> bool:
-    """Let this process keep what it frees; whether it does. Only the first call does something.
+    """Let this process keep freed blocks, and up to 2 GiB at the end of the heap; return whether it does.
 
-    Kept are the freed blocks, and up to 2 GiB at the end of the heap. Without glibc nothing is changed. It is called
-    where a command starts; a program that uses the models by itself may do so too.
+    Only the first call has an effect, and without glibc none has. Commands call it at their start; a program that uses
+    the models by itself may do so too.
     """
     if any(name in os.environ for name in _VARIABLES):
         return False
@@ -35,7 +35,7 @@ def keep_freed_memory() -> bool:
 
 
 def processor_facts() -> dict[str, str]:
-    """Return what Linux says of the first processor, such as ``model name`` and ``flags``; empty elsewhere."""
+    """Return Linux's description of the first processor, such as ``model name`` and ``flags``; empty elsewhere."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             fields = (line.partition(":") for line in file.read().partition("\n\n")[0].splitlines())

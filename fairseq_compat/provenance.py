@@ -70,8 +70,7 @@ def require_same_architecture(name: str, trained: Mapping[str, Any], options: An
     """
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
-    recorded = trained.get("_name") or trained.get("arch")
-    asked = getattr(options, "_name", None) or getattr(options, "arch", None)
+    recorded, asked = trained.get("_name") or trained.get("arch"), architecture_of(options)
     families = [ARCH_MODEL_NAME_REGISTRY.get(arch, arch) for arch in (recorded, asked)]
     if recorded and asked and families[0] != families[1]:
         raise UserError(
@@ -87,8 +86,10 @@ def require_resumable(name: str, recorded: Record, task: Any, cfg: Any, *, is_ne
     current, data = of_training(task, cfg), data_of(task)
     require_same(name, recorded, of_model(cfg.model), "this command")
     if not is_new:
+        # Limits of lengths may change.
         require_same(name, recorded, {key: value for key, value in current.items() if key not in _LIMITS}, data)
         return {**recorded, **current}
+    # A dictionary of another size is another task's, such as labels; of the same size it is a mistake.
     same_size = {}
     for key, dictionary in of_dictionaries(task).items():
         if _size(dictionary) == _size(recorded.get(key, dictionary)):
@@ -112,8 +113,7 @@ def recorded_in(holder: Mapping[str, Any]) -> Record:
 
 def of_training(task: Any, cfg: Any) -> Record:
     """Return the record of a training with these options."""
-    text = of_text(settings_in("tokenizer", cfg), settings_in("bpe", cfg))
-    return {**of_task(task), **of_model(cfg.model), **text, **limits_in(options_of(task))}
+    return {**of_task(task), **of_model(cfg.model), **of_text_in(cfg), **limits_in(options_of(task))}
 
 
 def of_task(task: Any) -> Record:
@@ -161,8 +161,7 @@ def of_model(options: Any) -> Record:
 
     Depths are none of them: tensors show them, and a model can grow.
     """
-    arch = getattr(options, "_name", None) or getattr(options, "arch", None)
-    dataclass = options_class(arch)
+    dataclass = options_class(architecture_of(options))
     declared = getattr(dataclass, "__dataclass_fields__", dict.fromkeys(_OF_MODELS))
     retired = getattr(dataclass, "retired", {})
     values: dict[str, str | int | float] = {}
@@ -186,11 +185,17 @@ def _as_first_recorded(value: str | int | float, retired: Mapping[Any, Any]) -> 
     return result
 
 
+def of_text_in(cfg: Any) -> Record:
+    """Return the names and options of tokenizer and subwords in fairseq's configuration."""
+    return of_text(settings_in("tokenizer", cfg), settings_in("bpe", cfg))
+
+
 def of_text(tokenizer: Mapping[str, Any], bpe: Mapping[str, Any]) -> Record:
     """Return the names of tokenizer and subwords, and their options, of :func:`settings_in`; of files the digests."""
     record: dict[str, str | int | float] = {}
     for kind, options in (("tokenizer", tokenizer), ("bpe", bpe)):
         for name, value in options.items():
+            # Paths differ from machine to machine; the content counts.
             is_number = isinstance(value, (int, float)) and name not in _FOR_TRAINING
             if is_number or name in (kind, "bpe_separator"):
                 record[name] = value
@@ -230,6 +235,11 @@ def file_digest(path: str) -> str:
         while part := file.read(1 << 20):
             digest.update(part)
     return digest.hexdigest()
+
+
+def architecture_of(options: Any) -> str | None:
+    """Return the name of a model's architecture, where new and old options have it."""
+    return getattr(options, "_name", None) or getattr(options, "arch", None)
 
 
 def options_class(arch: str | None) -> Any:

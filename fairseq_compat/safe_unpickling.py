@@ -104,10 +104,11 @@ def _texts(value: Any, most: int) -> Iterator[tuple[str, str]]:
                     waiting.append((option, json.loads(value), depth + 1))
             continue
         if isinstance(value, (dict, Namespace)):
-            items = (value if isinstance(value, dict) else vars(value)).items()
-            inside = [pair for key, held in items for pair in ((str(key), key), (str(key), held))]
+            inside = []
+            for key, entry in (value if isinstance(value, dict) else vars(value)).items():
+                inside += [(str(key), key), (str(key), entry)]
         elif isinstance(value, (list, tuple)):
-            inside = [(option, held) for held in value]
+            inside = [(option, entry) for entry in value]
         elif callable(value):
             raise RefusedError("it names a function or a class as a value")
         else:
@@ -115,7 +116,7 @@ def _texts(value: Any, most: int) -> Iterator[tuple[str, str]]:
         seen += len(inside)
         if seen > most or depth > _DEEPEST:
             raise RefusedError(f"it has more than {most:,} values, or more than {_DEEPEST} within each other")
-        waiting += [(name, held, depth + 1) for name, held in inside]
+        waiting += [(name, entry, depth + 1) for name, entry in inside]
 
 
 class _Storage(NamedTuple):
@@ -131,7 +132,7 @@ def _read_archive(file: IO[bytes], mapped: bool) -> Any:
         members = {member.filename: member for member in archive.infolist()}
         if sum(member.file_size for member in archive.infolist()) > whole.nbytes():
             raise RefusedError("what is in it is larger than the file, which torch.save never writes")
-        if any(one.compress_type or one.compress_size != one.file_size for one in archive.infolist()):
+        if any(member.compress_type or member.compress_size != member.file_size for member in archive.infolist()):
             raise RefusedError("it is compressed, which torch.save never does")
         if (damaged := archive.testzip()) is not None:
             raise ValueError(f"the checksum of {damaged} is not that of its bytes")
@@ -146,9 +147,10 @@ def _read_archive(file: IO[bytes], mapped: bool) -> Any:
             member = members[f"{folder}data/{key}"]
             file.seek(member.header_offset + 26)  # a local header has 30 bytes; its last are lengths of what follows
             begin = file.tell() + 4 + sum(int.from_bytes(file.read(2), "little") for _ in range(2))
-            held = whole[begin : begin + member.file_size]
-            _require_truth_values(dtype, held)
-            storages[key] = _Storage(dtype, held if mapped and begin % 16 == 0 else held.clone())
+            content = whole[begin : begin + member.file_size]
+            _require_truth_values(dtype, content)
+            # Tensors that stay in the file must be aligned there.
+            storages[key] = _Storage(dtype, content if mapped and begin % 16 == 0 else content.clone())
         return storages[key]
 
     return _Unpickler(io.BytesIO(values), find).load()
@@ -161,7 +163,8 @@ def _read_old_format(file: IO[bytes]) -> Any:
 
     def find(key: str, dtype: torch.dtype, values: int) -> _Storage:
         if key not in storages:
-            if sum(one.content.nbytes() for one in storages.values()) + values * dtype.itemsize > whole.nbytes():
+            size = sum(storage.content.nbytes() for storage in storages.values())
+            if size + values * dtype.itemsize > whole.nbytes():
                 raise EOFError("it is truncated")
             storages[key] = _Storage(dtype, torch.UntypedStorage(values * dtype.itemsize))
         return storages[key]
@@ -218,7 +221,9 @@ def _tensor(storage: _Storage, offset: int, size: tuple[int, ...], stride: tuple
     if any(type(number) is not int or not 0 <= number < 2**48 for number in numbers):
         raise RefusedError("it has a tensor of a shape, an offset or strides that no tensor has")
     values, stored = math.prod(size), storage.content.nbytes() // storage.dtype.itemsize
-    last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True)) if values else 0
+    last = 0
+    if values:
+        last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
     if (values and last >= stored) or max((values, *size)) > max(stored, _MOST_REPEATED):
         raise RefusedError(f"it has a tensor of {size} values, of which the file holds {stored:,}")
     return torch.empty(0, dtype=storage.dtype).set_(storage.content, offset if values else 0, size, stride)
@@ -244,8 +249,12 @@ def _array_of(dtype: Any, shape: Any, content: Any) -> np.ndarray[Any, Any]:
 
 def _require_dictionary(state: Any) -> None:
     """Refuse other attributes than those of fairseq's dictionaries, and other values in them than texts and numbers."""
-    for name, held in state.items():
-        values = held.values() if type(held) is dict else held if type(held) is list else [held]
+    for name, value in state.items():
+        values = [value]
+        if type(value) is dict:
+            values = list(value.values())
+        elif type(value) is list:
+            values = value
         kind = str if name == "symbols" or name.endswith("_word") else int
         if not _ATTRIBUTES.fullmatch(name) or any(type(value) is not kind for value in values):
             raise RefusedError(f"it has a dictionary whose {name} is none of one")
@@ -259,10 +268,17 @@ _ATTRIBUTES = re.compile("symbols|count|indices|nspecial|(bos|pad|eos|unk)_(word
 _DTYPES = {np.dtype(letter).str[1:]: np.dtype(letter) for letter in "?bhilqBHILQefd"}
 
 _NUMBERS = {
-    "Bool": torch.bool, "Byte": torch.uint8, "Char": torch.int8, "Short": torch.int16, "Int": torch.int32,
-    "Long": torch.int64, "Half": torch.float16, "BFloat16": torch.bfloat16, "Float": torch.float32,
+    "Bool": torch.bool,
+    "Byte": torch.uint8,
+    "Char": torch.int8,
+    "Short": torch.int16,
+    "Int": torch.int32,
+    "Long": torch.int64,
+    "Half": torch.float16,
+    "BFloat16": torch.bfloat16,
+    "Float": torch.float32,
     "Double": torch.float64,
-}  # fmt: skip
+}
 
 #: What a pickle may name; of NumPy by the names of version 1, for which those of 2 stand. Only what is here can be
 #: called: a pickle makes nothing else that could be.
@@ -275,7 +291,7 @@ _NAMES: dict[str, Any] = {
     "__builtin__.bytes": lambda: b"",
     "numpy.dtype": _dtype,
     "numpy.core.multiarray._reconstruct": lambda *_: np.empty(0, "b"),
-    "numpy.core.multiarray.scalar": lambda *one: _array_of(one[0], (), one[1]).item(),
+    "numpy.core.multiarray.scalar": lambda dtype, content: _array_of(dtype, (), content).item(),
     "argparse.Namespace": Namespace,
     "numpy.ndarray": "numpy.ndarray",  # what _reconstruct is told
     **{f"torch.{name}Storage": dtype for name, dtype in _NUMBERS.items()},
@@ -356,8 +372,7 @@ class _Unpickler(pickle._Unpickler):
             raise RefusedError(f"its pickle sets the state of a {type(built).__name__}")
 
 
-_Unpickler.dispatch = {
-    code: getattr(_Unpickler, pickle._Unpickler.dispatch[code].__name__)
-    for name in _INSTRUCTIONS.split()
-    for code in getattr(pickle, name)
-}
+_Unpickler.dispatch = {}
+for _name in _INSTRUCTIONS.split():
+    _code = getattr(pickle, _name)[0]
+    _Unpickler.dispatch[_code] = getattr(_Unpickler, pickle._Unpickler.dispatch[_code].__name__)

@@ -36,11 +36,13 @@ def decoded(line: bytes, number: int, path: str) -> str:
 
 
 class TextFile:
-    """A text file that is open for reading, in place of the one that ``open`` returns; ``path`` ``-`` is stdin.
+    """A text file that is open for reading, in place of the one that ``open`` returns.
 
-    ``start`` and ``end`` are places in bytes, of a part that begins with a line. Lines that begin and end in it are
-    read; an ``end`` of 0 or less is that of the file. Without ``marked`` the first line has no byte order mark, but
-    may begin with that character.
+    Args:
+        path: of the file; ``-`` is stdin.
+        start, end: places in bytes of a part that begins with a line. Lines that begin and end in it are read; an
+            ``end`` of 0 or less is that of the file.
+        marked: whether the first line may have a byte order mark; otherwise it may begin with that character.
     """
 
     def __init__(self, path: str, start: int = 0, end: int = 0, *, marked: bool = True) -> None:

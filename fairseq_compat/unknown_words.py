@@ -1,7 +1,7 @@
-"""``--replace-unk``: an unknown word of a translation becomes the source word that it attends to, or that one's entry.
+"""``--replace-unk``: an unknown word of a translation becomes the source word that it attends to, or its table entry.
 
-fairseq replaces words by the numbers of tokens, which are other numbers where tokens are subwords, and takes the source
-word out of the dictionary, where it is unknown as well. Here tokens are replaced by tokens of the text that was read.
+fairseq finds words by the numbers of tokens, which differ where tokens are subwords, and takes the source word out of
+the dictionary, where it is unknown as well. Here tokens are replaced by tokens of the source text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fairseq_compat.errors import UserError
 from fairseq_compat.files import require_file
 from fairseq_compat.text import decoded
 
-#: What fairseq's option parser makes of the option without a file.
+#: The value of the option without a file, in fairseq's option parser.
 _NO_FILE = ("", "@@ ")
 
 
@@ -23,7 +23,7 @@ class UnknownWords:
     Args:
         table: a file with a source word and its translation in each line; empty for none, which copies words.
         task: of the models.
-        alignment: as which their search gives what a token attends to, ``hard`` or ``soft``.
+        alignment: the kind of alignment that the search gives, ``hard`` or ``soft``.
     """
 
     def __init__(self, table: str, task: Any, alignment: str) -> None:
@@ -37,14 +37,14 @@ class UnknownWords:
         """Return the symbols of a hypothesis without those that are ``hidden``.
 
         Args:
-            hypothesis: with what its tokens attend to.
-            source_tokens: numbers that the model read, without padding (S).
-            source_words: the tokens of the text as they were written; a model may have read others around them.
+            hypothesis: with an alignment.
+            source_tokens: numbers of the source, without padding (S).
+            source_words: the tokens of the source text; the model may have read others around them.
             hidden: tokens that are no text.
         """
         dictionary = self._target
-        read = [token for token in source_tokens.tolist() if token != self._source.eos()]
-        first = self._first_word(read, source_words)
+        numbers = [token for token in source_tokens.tolist() if token != self._source.eos()]
+        first = self._first_word(numbers, source_words)
         sources = self._attended(hypothesis["alignment"], source_tokens.tolist())
         symbols = []
         place = 0  # among the tokens that alignments count: all but ends of sentences
@@ -60,11 +60,11 @@ class UnknownWords:
             place += 1
         return symbols
 
-    def _first_word(self, read: Sequence[int], words: Sequence[str]) -> int:
-        """Return where the words of the text begin among tokens that were read; before them may be a language's."""
+    def _first_word(self, tokens: Sequence[int], words: Sequence[str]) -> int:
+        """Return where the words of the text begin among the tokens of a source; a language token may come before."""
         numbers = [self._source.index(word) for word in words]
-        for first in range(len(read) - len(numbers) + 1):
-            if read[first : first + len(numbers)] == numbers:
+        for first in range(len(tokens) - len(numbers) + 1):
+            if tokens[first : first + len(numbers)] == numbers:
                 return first
         return 0
 

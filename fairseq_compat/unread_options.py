@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
-from itertools import pairwise
 
 from fairseq_compat.errors import UserError
 
@@ -92,11 +91,11 @@ _RETIRED = {
     "--save-async": "a checkpoint is flushed and renamed before the training goes on",
 }
 
-#: Options -> those that do nothing without them; one of several is enough.
+#: Options, or options with their value -> those that do nothing without them; one of several is enough.
 _NEEDED: dict[tuple[str, ...], tuple[str, ...]] = {
     ("--aim-repo",): ("--aim-run-hash",),
     ("--distributed-world-size", "--distributed-init-method", "--distributed-port"): ("--distributed-rank",),
-    ("--sampling-method",): ("--sampling-temperature",),
+    ("--sampling-method temperature",): ("--sampling-temperature",),
     ("--fp16", "--memory-efficient-fp16"): (
         "--fp16-no-flatten-grads",
         "--fp16-init-scale",
@@ -113,10 +112,8 @@ _NEEDED: dict[tuple[str, ...], tuple[str, ...]] = {
     ("--store-ema",): ("--ema-decay", "--ema-start-update", "--ema-seed-model", "--ema-update-freq", "--ema-fp32"),
     ("--eval-bleu",): _OF_BLEU,
     ("--retain-dropout",): ("--retain-dropout-modules",),
-    ("--ddp-backend",): (
-        "--slowmo-momentum",
-        "--slowmo-base-algorithm",
-        "--localsgd-frequency",
+    ("--ddp-backend slowmo",): ("--slowmo-momentum", "--slowmo-base-algorithm", "--localsgd-frequency"),
+    ("--ddp-backend fully_sharded",): (
         "--no-reshard-after-forward",
         "--fp32-reduce-scatter",
         "--cpu-offload",
@@ -151,11 +148,9 @@ _PACKAGES: dict[str, tuple[str, ...]] = {
 
 def require_effects(command: str, words: Iterable[str]) -> None:
     """Raise UserError where an option in the words of a command line has no effect on the command, such as train."""
-    words = list(words)
-    # argparse takes no value that begins like an option.
-    options = [word.partition("=")[0] for word in words if word.startswith("--")]
+    options, settings = _options_in(words)
     unread = unread_options(command)
-    if ("--distributed-world-size", "1") in pairwise(words):  # which is so
+    if "--distributed-world-size 1" in settings:  # which is so
         unread.discard("--distributed-world-size")
     for option in options:
         if option in unread:
@@ -167,10 +162,25 @@ def require_effects(command: str, words: Iterable[str]) -> None:
             raise UserError(f"{option} needs the package {' or '.join(packages)}; install it, or leave the option out")
     for needed, dependent in _NEEDED.items():
         ignored = [option for option in options if option in dependent]
-        if ignored and not any(option in options for option in needed):
+        if ignored and settings.isdisjoint(needed):
             raise UserError(
                 f"{ignored[0]} has no effect without {' or '.join(needed)}; give that, too, or leave it out"
             )
+
+
+def _options_in(words: Iterable[str]) -> tuple[list[str], set[str]]:
+    """Return the options of a command line, and these as well as "option value" for each that has one."""
+    options: list[str] = []
+    settings: set[str] = set()
+    for word in words:
+        # argparse takes no value that begins like an option.
+        if word.startswith("--"):
+            option, equals, value = word.partition("=")
+            options.append(option)
+            settings.update([option, f"{option} {value}"] if equals else [option])
+        elif options:
+            settings.add(f"{options[-1]} {word}")
+    return options, settings
 
 
 def unread_options(command: str) -> set[str]:
@@ -178,9 +188,9 @@ def unread_options(command: str) -> set[str]:
     from fairseq.dataclass import configs
 
     unread = set(_UNREAD.get(command, ()))
-    for name, read in _READ.get(command, {}).items():
+    for name, read_options in _READ.get(command, {}).items():
         for field in dataclasses.fields(getattr(configs, name)):
-            if field.name not in read and not field.name.startswith("_"):
+            if field.name not in read_options and not field.name.startswith("_"):
                 unread.update(_names(field.name, field.metadata))
     return unread.difference(_ON_PAGES.get(command, ()))
 

@@ -1,4 +1,4 @@
-"""What is installed, what is supported, and what to do where the two differ. The only place that looks at versions."""
+"""Which versions are installed, which are supported, and how to fix a difference. No other module checks versions."""
 
 from __future__ import annotations
 
@@ -96,15 +96,19 @@ def installed_version(distribution: str) -> str | None:
 
 
 def recorded_versions() -> dict[str, str]:
-    """Return what a checkpoint says of the software that wrote it: name -> version, without what is not installed."""
-    names = ("fairseq-depthwise", "fairseq", "torch", "numpy", "python")
-    return {name: version for name in names if (version := installed_version(name)) is not None}
+    """Return what a checkpoint records of the software that wrote it: name -> version of what is installed."""
+    versions = {}
+    for name in ("fairseq-depthwise", "fairseq", "torch", "numpy", "python"):
+        version = installed_version(name)
+        if version is not None:
+            versions[name] = version
+    return versions
 
 
 def problem_of_extra(extra: str, *modules: str) -> str | None:
-    """Return what is wrong with the modules that something needs of an extra, with the command that fixes it; or None.
+    """Return what is wrong with those modules of an extra that are needed, with the command that fixes it; or None.
 
-    A version that is too new is none of it: it may work, and what does not says so.
+    A version that is too new is no problem: it may work, and what does not reports it.
     """
     for module in modules:
         if importlib.util.find_spec(module) is None:
@@ -130,5 +134,8 @@ def fairseq_problem() -> str | None:
 
 
 def _as_numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers that a version begins with."""
     release = re.match(r"\d+(\.\d+)*", version)
-    return tuple(int(part) for part in release[0].split(".")) if release else (0,)
+    if release is None:
+        return (0,)
+    return tuple(int(part) for part in release[0].split("."))

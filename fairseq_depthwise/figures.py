@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING, Any
@@ -11,7 +12,9 @@ from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import output_file
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 _FORMATS = ("png", "pdf", "svg")
 
@@ -20,6 +23,9 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 
 #: Markers in addition to the colors, for print in black and white.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+#: Approximate maximum number of markers on a line.
+_MARKERS_SHOWN = 12
 
 _STYLE = {
     "font.family": ["DejaVu Sans", "sans-serif"],  # the first comes with matplotlib
@@ -72,6 +78,33 @@ def style_of(number: int) -> dict[str, Any]:
     """Return color and marker of line ``number``, from 0; where colors repeat, their markers differ."""
     turn, place = divmod(number, len(COLORS))
     return {"color": COLORS[place], "marker": MARKERS[(place + turn) % len(MARKERS)]}
+
+
+def draw_line(axes: Axes, points: Sequence[tuple[float, float]], number: int) -> Line2D:
+    """Draw line ``number``, from 0, of a panel; a point is x and y."""
+    xs = [x for x, _ in points]
+    ys = [y for _, y in points]
+    # With a marker at every layer, the line of a deep model would be hidden.
+    every = math.ceil(len(points) / _MARKERS_SHOWN)
+    (line,) = axes.plot(xs, ys, **style_of(number), markersize=4.5, markevery=every)
+    return line
+
+
+def finish_panel(axes: Axes, title: str, x_label: str, y_label: str) -> None:
+    """Give a panel over layers its title, labels and grid."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_title(title, fontsize=11)
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.grid(True)
+
+
+def draw_legend(figure: Any, lines: Sequence[Line2D], names: Sequence[str], columns: int = 1) -> None:
+    """Draw a legend below all panels."""
+    legend = figure.legend(lines, names, loc="outside lower center", ncols=columns, frameon=False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a file's name may have a $
 
 
 def titles_of(paths: Sequence[str]) -> list[str]:

@@ -5,7 +5,7 @@
     python recipes/sweep.py recipes/plans/depth.toml --only '.*-3_3-.*'
 
 Each training is a process with the lowest priority and one thread; its result is a JSON file, and what has one is not
-trained again. A training that was stopped goes on from its last checkpoint. The final trainings of a system begin when
+trained again. A training that was stopped resumes from its last checkpoint. The final trainings of a system begin when
 its grid is complete, with the combination that has the lowest validation loss.
 """
 
@@ -47,7 +47,7 @@ RESULTS = HERE.parent / "docs" / "records" / "protocol"
 
 
 class Sweep:
-    """Trains what is missing of some plans, each training in a process that a thread waits for."""
+    """Makes the missing trainings of some plans, each in a process that a thread waits for."""
 
     def __init__(self, plans: Sequence[Plan], work: Path, gpus: int, only: re.Pattern[str]) -> None:
         self.plans, self.work, self.gpus, self.only = plans, work, gpus, only
@@ -86,7 +86,7 @@ class Sweep:
                     self.ended = self.ended or signal.SIGTERM
                     for process in self.processes:
                         os.killpg(process.pid, signal.SIGTERM)
-        say("sweep: stopped; the same command goes on")
+        say("sweep: stopped; the same command resumes")
         sys.exit(128 + self.ended)
 
     def begin_runs(self, pool: ThreadPoolExecutor, jobs: int) -> None:
@@ -158,7 +158,7 @@ class Sweep:
             last_line = (folder / "output.log").read_text(errors="replace").strip().rpartition("\n")[2][:300]
             # A loss that is no number is a result, a full disk is none.
             if "training stopped: " not in last_line:
-                raise UserError(f"{plan.recipe}/{run.name} has status {status}; the same command goes on: {last_line}")
+                raise UserError(f"{plan.recipe}/{run.name} has status {status}; the same command resumes: {last_line}")
             result["failed"] = last_line
         else:
             result |= measured(folder)
@@ -279,7 +279,7 @@ def prepare(plan: Plan, work: Path) -> None:
 
 
 def measured(folder: Path) -> dict[str, Any]:
-    """Return what the log and the last checkpoint say of a training: losses in bits a token, by update."""
+    """Return size and losses (bits a token, by update) of a training, from its log and last checkpoint."""
     valid: dict[int, float] = {}
     seen: dict[int, float] = {}
     for line in (folder / "train.log").read_text(encoding="utf-8").splitlines():

@@ -1,4 +1,4 @@
-"""Translates with what `fairseq-depthwise export` wrote; needs onnxruntime and NumPy alone.
+"""Translates with a folder of `fairseq-depthwise export`; needs onnxruntime and NumPy alone.
 
 Lines of tokens in (tokenized, in subwords), lines of tokens out:
 
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-sys.path.append(str(Path(__file__).resolve().parent / "../../fairseq_depthwise/serving/standalone"))
+sys.path.append(str(Path(__file__).resolve().parent / "../../fairseq_depthwise/backends/standalone"))
 from safe_onnx import require_plain_operators  # the folder is on the path by the line above
 
 #: A graph: arrays in, arrays out.
@@ -136,7 +136,7 @@ class ExportedTranslator:
                     finished.append((score / (length + 1) ** penalty, rows[row]))
             if len(finished) == beam:
                 break
-            # 4. The k best that go on.
+            # 4. The k best that are continued.
             going_on = [candidate for candidate in candidates if candidate[2] != end][:beam]
             going_on += [(-np.inf, 0, end)] * (beam - len(going_on))
             rows = [[*rows[row], token] for _, row, token in going_on]

@@ -1,4 +1,4 @@
-"""Runs commands as a user would type them: prints each, adds it to a script, and shows how training goes on."""
+"""Runs commands as a user would type them: prints each, adds it to a script, and shows the progress of training."""
 
 from __future__ import annotations
 

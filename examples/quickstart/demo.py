@@ -72,7 +72,7 @@ def main() -> int:
         print("\ndemo: interrupted", file=sys.stderr)
         return 130
     print(f"\nTook {(time.monotonic() - started) / 60:.1f} minutes. Everything is in {output}; ", end="")
-    print("commands.sh there repeats it; docs/getting_started.md goes on with a training run of your own.")
+    print("commands.sh there repeats it; docs/getting_started.md continues with a training run of your own.")
     return 0
 
 

@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -102,8 +102,7 @@ def load(cfg: Any, subset: str | None = None) -> Loaded:
         utils.set_torch_seed(cfg.common.seed)
     overrides = dictionary("--model-overrides", cfg.common_eval.model_overrides)
     task = tasks.setup_task(cfg.task)
-    if overrides:
-        _require_recorded(overrides, cfg)
+    require_recorded(overrides, cfg)
     models, saved_cfg = checkpoint_utils.load_model_ensemble(
         utils.split_paths(cfg.common_eval.path),
         arg_overrides=overrides,
@@ -114,6 +113,7 @@ def load(cfg: Any, subset: str | None = None) -> Loaded:
     )
     if subset is not None:
         task.load_dataset(subset, task_cfg=saved_cfg.task)
+    # One continues the text that it reads, the others translate it.
     if len({hasattr(model, "encoder") for model in models}) > 1:
         raise UserError("--path has a language model beside models that translate; give it with --lm-path")
     language_model = None
@@ -161,6 +161,7 @@ def _generator(cfg: Any, task: Any, models: list[Any], language_model: Any, unkn
     Raises:
         UserError: an option of generation has no effect on it.
     """
+    # Replacing words needs an alignment, which is not printed unless it is asked for.
     generation = cfg.generation.copy()
     if unknown_words is not None:
         generation.print_alignment = unknown_words.alignment
@@ -192,23 +193,24 @@ def _text_functions(cfg: Any, task: Any) -> tuple[Callable[[str], str], Callable
     return encode, decode
 
 
-def _require_recorded(overrides: Iterable[str], cfg: Any) -> None:
+def require_recorded(overrides: Collection[str], cfg: Any) -> None:
     """Raise UserError unless the first checkpoint records each option of ``--model-overrides``.
 
     It is read without them, since fairseq writes any name into the options of a model.
     """
     from fairseq import checkpoint_utils, utils
 
+    if not overrides:
+        return
     path = utils.split_paths(cfg.common_eval.path)[0]
     saved = cfg.checkpoint
     file = checkpoint_utils.get_maybe_sharded_checkpoint_filename(
         path, saved.checkpoint_suffix, 0, saved.checkpoint_shard_count
     )
     recorded = checkpoint_utils.load_checkpoint_to_cpu(file)["cfg"]
-    model = recorded["model"]
-    architecture = getattr(model, "_name", None) or getattr(model, "arch", None)
     # Options that are newer than the checkpoint are declared.
-    declared = getattr(provenance.options_class(architecture), "__dataclass_fields__", {})
+    dataclass = provenance.options_class(provenance.architecture_of(recorded["model"]))
+    declared = getattr(dataclass, "__dataclass_fields__", {})
     known = {*declared, *_names_in(OmegaConf.to_container(recorded))}
     for name in overrides:
         if name not in known:
@@ -275,7 +277,7 @@ def translate_data(cfg: Any, output: IO[str]) -> Any:
         f"Translated {sentences:,} sentences ({timer.n:,} tokens) in {timer.sum:.1f}s ({sentences / seconds:.2f} "
         f"sentences/s, {timer.n / seconds:.2f} tokens/s)"
     )
-    if is_scored:
+    if is_scored and sentences:  # a shard without sentences has no score
         if cfg.bpe and not cfg.generation.sacrebleu:
             how = "by splitting detokenized text at spaces" if cfg.common_eval.post_process else "of subwords"
             logger.warning("BLEU is computed %s; --sacrebleu computes it of words, as papers do", how)
@@ -310,8 +312,11 @@ def _scoring(cfg: Any) -> Any:
     """Return how translations are scored: as asked for with ``--scoring``, and with ``--sacrebleu`` by sacrebleu."""
     from fairseq.scoring.bleu import SacrebleuConfig
 
-    if not cfg.generation.sacrebleu or getattr(cfg.scoring, "_name", None) == "sacrebleu":
+    name = getattr(cfg.scoring, "_name", None)
+    if not cfg.generation.sacrebleu or name == "sacrebleu":
         return cfg.scoring
+    if name not in (None, "bleu"):  # bleu is the default
+        raise UserError(f"--scoring {name} and --sacrebleu ask for two scores; give one of them")
     return OmegaConf.structured(SacrebleuConfig(_name="sacrebleu"))
 
 
@@ -403,6 +408,7 @@ class _Printer:
             self._print("T", number, target)
 
         texts = self._print_hypotheses(number, hypotheses, source_tokens, source_words)
+        # Only the best hypothesis is scored.
         if target is not None:
             self._score(scorer, target, target_tokens, texts[0], hypotheses[0]["tokens"])
 
@@ -471,6 +477,7 @@ class _Printer:
                 detokenized.replace(dictionary.unk_string(), in_translation),
             )
         elif loaded.unknown_words is None and self._post_process is None:
+            # As fairseq does: the subwords of both, without making text of them.
             scorer.add(loaded.words(target_tokens), loaded.words(tokens))
         else:
             reference = dictionary.encode_line(target, add_if_not_exist=True)

@@ -1,4 +1,4 @@
-"""How a command ends: its streams, Ctrl-C, and what it says of errors. fairseq's commands and ours have the same."""
+"""How a command ends: its streams, Ctrl-C, and its errors. fairseq's commands and ours end in the same way."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRACEBACK, TRACEBACK_OPTION = "FAIRSEQ_COMPAT_TRACEBACK", "--traceback"
 def open_closed_streams() -> None:
     """Open closed standard streams on the null device, in the order of their numbers.
 
-    No file that is opened later takes the number of one, whose text would get into it.
+    Otherwise a file that is opened later takes the number of one, and the text of that stream is written into it.
     """
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -55,33 +55,42 @@ def run_command(name: str, run: Callable[[], Any]) -> int:
         problem = _problem_of_stdout(error)
         if problem is None:
             return fail(name, error)
-        # Python would flush once more at the end, and complain.
+        # Python would flush once more at the end, and report the error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return fail(name, UserError(problem)) if problem else 1
 
 
 def fail(name: str, error: Exception) -> int:
-    """Print one sentence about an error; return status 1. The traceback of one that nobody expects is kept in a file.
+    """Print one sentence about an error; return status 1. The traceback of an unexpected one is kept in a file.
 
     With ``--traceback``, or the environment variable, every traceback is printed.
     """
-    if sentence := mistake(error):
-        sentence = f"{name.split()[0]}: error: {sentence}"
+    problem = mistake(error)
+    if problem:
+        sentence = f"{name.split()[0]}: error: {problem}"
     else:
-        sentence = f"{name}: {', after '.join(map(named, islice(chain(error), 2)))}"
+        error_and_cause = islice(chain(error), 2)
+        sentence = f"{name}: {', after '.join(map(named, error_and_cause))}"
         if not os.environ.get(TRACEBACK):
             sentence += f"; the traceback {_keep_traceback(name, error)}"
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error)
-    # What a file has in it may end lines, or give orders to a terminal.
-    print("".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in sentence), file=sys.stderr)
+    print(_printable(sentence), file=sys.stderr)
     return 1
+
+
+def _printable(sentence: str) -> str:
+    """Return a sentence with escapes for what may end lines or control a terminal, as parts of files may."""
+    letters = []
+    for letter in sentence:
+        letters.append(letter if letter.isprintable() else repr(letter)[1:-1])
+    return "".join(letters)
 
 
 def _keep_traceback(name: str, error: Exception) -> str:
     """Write the command line, the versions and the traceback into a file; return the end of a sentence about it."""
-    began = f"{name.replace(' ', '-')}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-    path = os.path.join(user_cache(), "fairseq-depthwise", "tracebacks", began)
+    file_name = f"{name.replace(' ', '-')}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
+    path = os.path.join(user_cache(), "fairseq-depthwise", "tracebacks", file_name)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         # A file or link that is there is not this process's.
@@ -95,25 +104,27 @@ def _keep_traceback(name: str, error: Exception) -> str:
 
 
 def without_traceback_option(arguments: list[str]) -> list[str]:
-    """Return a command line without ``--traceback``, which this process and those that it starts know from now on."""
+    """Return a command line without ``--traceback``, which applies to this process and those that it starts."""
     if TRACEBACK_OPTION in arguments:
         os.environ[TRACEBACK] = "1"
     return [argument for argument in arguments if argument != TRACEBACK_OPTION]
 
 
 def _problem_of_stdout(error: Exception) -> str | None:
-    """Return what could not be written, stdout or a file without a name: "" where a reader has enough, else a sentence.
+    """Return a sentence about stdout or an unnamed file that could not be written; "" where a reader has closed it.
 
-    None is for all other errors.
+    For all other errors it is None.
     """
     if not isinstance(error, OSError) or error.filename is not None:
         return None
     if isinstance(error, BrokenPipeError):
         poll = select.poll()
         poll.register(1, 0)
-        return "" if any(events & select.POLLERR for _, events in poll.poll(0)) else None
+        is_closed = any(events & select.POLLERR for _, events in poll.poll(0))
+        return "" if is_closed else None
     if error.errno not in (*NO_ROOM, errno.EIO):
         return None
-    # Whoever writes a file names it in the error, but fairseq does not always.
+    # fairseq does not always name the file that it writes, so it may be stdout.
     is_stored = not (os.isatty(1) or stat.S_ISFIFO(os.fstat(1).st_mode))
-    return f"{'standard output or ' if is_stored else ''}a file cannot be written: {error.strerror}"
+    file = "standard output or a file" if is_stored else "a file"
+    return f"{file} cannot be written: {error.strerror}"

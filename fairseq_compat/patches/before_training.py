@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import resource
 import shutil
@@ -15,7 +16,9 @@ import numpy
 import torch
 from omegaconf import OmegaConf
 
-from fairseq_compat.errors import UserError, named
+from fairseq_compat import checkpoints
+from fairseq_compat.commands.generation import require_recorded
+from fairseq_compat.errors import UserError, mistake, named
 from fairseq_compat.generation_options import generation_arguments, json_object, require_post_process
 from fairseq_compat.literals import dictionary
 from fairseq_compat.patching import as_configuration, patch
@@ -46,16 +49,41 @@ def options_of_training(cfg: Any) -> None:
     _require_direction(cfg.checkpoint.best_checkpoint_metric, cfg.checkpoint.maximize_best_checkpoint_metric)
     for part in ("tokenizer", "bpe"):
         _require_complete(part, cfg[part])
+    if cfg.dataset.combine_valid_subsets and cfg.dataset.valid_subset != "valid":
+        raise UserError(
+            f"--valid-subset {cfg.dataset.valid_subset} does not go with --combine-valid-subsets, which makes one set "
+            "of valid, valid1 and so on; leave one of them out"
+        )
     _require_device(cfg.common)
     _require_bleu(cfg)
 
 
 @patch("fairseq_cli.validate", before="main")
 def options_of_validate(cfg: Any) -> None:
-    """Mistakes in ``--model-overrides`` and in the options of BLEU end ``fairseq-validate`` without their names."""
+    """``fairseq-validate`` ignores a ``--criterion`` other than the checkpoint's, and misspelt ``--model-overrides``.
+
+    Mistakes in these, and in the options of BLEU, end it without their names.
+    """
     cfg = as_configuration(cfg)
-    dictionary("--model-overrides", cfg.common_eval.model_overrides)
+    require_recorded(dictionary("--model-overrides", cfg.common_eval.model_overrides), cfg)
+    _require_criterion(cfg)
     _require_bleu(cfg)
+
+
+def _require_criterion(cfg: Any) -> None:
+    """Raise UserError where a command line asks for another criterion than that of the checkpoint, which is used."""
+    from fairseq import utils
+
+    criterion = getattr(cfg.criterion, "_name", None)
+    if criterion in (None, "cross_entropy"):  # the default, which nobody may have given
+        return
+    path = utils.split_paths(cfg.common_eval.path)[0]
+    if not os.path.isfile(path):
+        return
+    recorded = checkpoints.options_in(checkpoints.load_checkpoint(path, mapped=True), "criterion")
+    trained = recorded.get("_name") or recorded.get("criterion")
+    if trained and trained != criterion:
+        raise UserError(f"--criterion {criterion}: {path} was trained with {trained}, which validates it; give that")
 
 
 def _require_part(cfg: Any, part: str) -> None:
@@ -139,6 +167,7 @@ def tried_first(original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any
     full disk. Here one sentence of every validation set is validated before the first update, and room for a checkpoint
     is looked for. Neither changes what is trained: the random numbers of training are the same without it.
     """
+    # fairseq calls this function for each epoch.
     if not getattr(trainer, "validation_was_tried", False):
         trainer.validation_was_tried = True
         if trainer.is_data_parallel_master and not cfg.checkpoint.no_save:
@@ -177,6 +206,7 @@ def _try_validation(cfg: Any, trainer: Any, task: Any, subset: str) -> None:
     from fairseq.logging import metrics
 
     trainer.get_valid_iterator(subset)  # which fails if a sentence is too long
+    # One sentence at a time, in this process: the data of the training stay untouched.
     sentences = task.get_batch_iterator(
         dataset=task.dataset(subset),
         max_tokens=cfg.dataset.max_tokens_valid,
@@ -190,13 +220,17 @@ def _try_validation(cfg: Any, trainer: Any, task: Any, subset: str) -> None:
     ).next_epoch_itr(shuffle=False, set_dataset_epoch=False)
     metric = cfg.checkpoint.best_checkpoint_metric
     computed: dict[str, Any] = {}
+    # Apart from the meters of the training, which would count these sentences.
     with metrics.aggregate(new_root=True) as validation:
         for number, sample in enumerate(sentences, start=1):
             try:
                 trainer.valid_step(sample)
-            except UserError as error:
+            except Exception as error:
+                problem = mistake(error)
+                if problem is None:
+                    raise
                 how = " with --eval-bleu-args" if getattr(cfg.task, "eval_bleu", False) else ""
-                raise UserError(f"the validation on {subset}{how} would fail: {error}") from error
+                raise UserError(f"the validation on {subset}{how} would fail: {problem}") from error
             computed = validation.get_smoothed_values()
             if metric in computed or number == _TRIED:
                 break
@@ -232,8 +266,14 @@ def _size_of_checkpoint(cfg: Any, trainer: Any) -> int:
         trained += parameter.numel() if parameter.requires_grad else 0
     if cfg.checkpoint.no_save_optimizer_state:
         return size
+    # All groups have the same options.
     (group, *_) = getattr(trainer.optimizer, "param_groups", None) or [{}]
-    moments = 2 if "betas" in group else 1 if group.get("momentum") else 0
+    moments = 0
+    if "betas" in group:  # as Adam
+        moments = 2
+    elif group.get("momentum"):
+        moments = 1
+    # Half-precision trainings keep the float32 values, too.
     masters = 1 if cfg.common.fp16 or cfg.common.bf16 else 0
     return size + 4 * trained * (moments + masters)
 
@@ -284,8 +324,10 @@ def bleu_of_nothing(original: Any, self: Any, logging_outputs: Sequence[dict[str
 
     original(self, logging_outputs, criterion)
     validated = [output for output in logging_outputs if "_bleu_sys_len" in output]
-    ngrams = sum(output.get(f"_bleu_totals_{order}", 0) for output in validated for order in range(EVAL_BLEU_ORDER))
-    if not self.cfg.eval_bleu or not validated or ngrams:
+    ngrams = 0
+    for output in validated:
+        ngrams += sum(output.get(f"_bleu_totals_{order}", 0) for order in range(EVAL_BLEU_ORDER))
+    if not self.cfg.eval_bleu or not validated or ngrams:  # fairseq has computed BLEU, if any
         return
 
     def bleu(meters: Any) -> float:
@@ -306,27 +348,21 @@ def bleu_of_nothing(original: Any, self: Any, logging_outputs: Sequence[dict[str
 
 
 @patch("fairseq.tasks.fairseq_task", function="FairseqTask.filter_indices_by_size")
-def sentences_of_all_sizes(
-    original: Any, self: Any, indices: Any, dataset: Any, max_positions: Any = None, ignore_invalid_inputs: bool = False
-) -> Any:
-    """A sentence that is too long is an error without a remedy, and if all are skipped, the perplexity is 1.
+def sentences_of_all_sizes(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """If every sentence is skipped for its length, ``fairseq-eval-lm`` prints a perplexity of 1, with status 0.
 
-    ``fairseq-eval-lm`` then has status 0; other commands divide by zero or look for a loss that there is not. Here both
-    are mistakes, whatever the command.
+    Other commands divide by zero or look for a missing loss. Here it is a mistake, whatever the command, as is a
+    sentence that is too long and not skipped.
     """
-    if not ignore_invalid_inputs:
-        _, ignored = dataset.filter_indices_by_size(indices, max_positions)
-        if len(ignored):
-            size = dataset.size(ignored[0])
-            tokens = " and ".join(str(int(length)) for length in (size if isinstance(size, tuple) else (size,)))
-            larger = "larger --max-source-positions and --max-target-positions"
-            allowed = larger if isinstance(max_positions, tuple) else "smaller --tokens-per-sample"
+    try:
+        remaining = original(self, *args, **kwargs)
+    except Exception as error:
+        # fairseq raises a plain Exception, which names this option as a remedy.
+        if "--skip-invalid-size-inputs-valid-test" in str(error):
             raise UserError(
-                f"{len(ignored)} sentences have more tokens than model and task allow, {max_positions}, such as "
-                f"number {ignored[0]} with {tokens}; give {allowed}, where the model was trained so, or leave them out "
-                "with --skip-invalid-size-inputs-valid-test"
-            )
-    remaining = original(self, indices, dataset, max_positions, ignore_invalid_inputs)
+                f"{error}, or give --max-source-positions, --max-target-positions or --tokens-per-sample that fit"
+            ) from error
+        raise
     if not len(remaining) and self.datasets:  # fairseq-interactive has none, and a buffer may be skipped whole
         raise UserError(
             "no sentence is left: the data is empty, or each is longer than the model, --tokens-per-sample, "

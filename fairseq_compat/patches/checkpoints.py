@@ -1,4 +1,4 @@
-"""Patches of checkpoints: read without running code, written whole, and used with what they belong to."""
+"""Patches of checkpoints: read without running code, written whole, and compared with what they are used with."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ def weights_only(module: Any) -> None:
             checkpoints.require_checkpoint(state, getattr(file, "name", "the checkpoint"))
         return state
 
+    # A module may mention torch.load in a comment alone.
     if hasattr(module, "torch"):
         module.torch = Overlay(module.torch, load=load)
 
@@ -120,6 +121,7 @@ def weights_alone(original: Any, state: dict[str, Any]) -> dict[str, Any]:
 
     Here it is one of a model that was trained for no updates.
     """
+    # Checkpoints of 2018 have best_loss and epoch instead.
     if not state.get("optimizer_history") and "best_loss" not in state:
         names = {"criterion_name": "", "optimizer_name": ""}
         state["optimizer_history"] = [{**names, "lr_scheduler_state": {}, "num_updates": 0}]
@@ -130,7 +132,7 @@ def weights_alone(original: Any, state: dict[str, Any]) -> dict[str, Any]:
 
 @patch("fairseq.checkpoint_utils")
 def built_models(module: Any) -> None:
-    """A checkpoint is used with dictionaries, languages or options that it was not trained with, without a word.
+    """A checkpoint is used silently with dictionaries, languages or options that it was not trained with.
 
     Here what it records is compared with the data and ``--model-overrides``; its model may not be far larger than its
     values, and its parameters must be numbers. Files of its task are looked for beside it. Training reads checkpoints
@@ -147,9 +149,15 @@ def built_models(module: Any) -> None:
 
     @replaces(module, "load_model_ensemble_and_task")
     def load_model_ensemble_and_task(
-        original: Any, filenames: Sequence[str], arg_overrides: Any = None, task: Any = None, strict: bool = True,
-        suffix: str = "", num_shards: int = 1, state: Any = None,
-    ) -> Any:  # fmt: skip
+        original: Any,
+        filenames: Sequence[str],
+        arg_overrides: Any = None,
+        task: Any = None,
+        strict: bool = True,
+        suffix: str = "",
+        num_shards: int = 1,
+        state: Any = None,
+    ) -> Any:
         if num_shards > 1:  # whose parts are no model; only the command line can ask for that
             return original(filenames, arg_overrides, task, strict, suffix, num_shards, state)
         models, cfg = [], None
@@ -175,7 +183,7 @@ def _usable(checkpoint: Any, path: str, task: Any, overrides: Mapping[str, Any])
     from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 
     model, options_of_task = checkpoint["cfg"].model, checkpoint["cfg"].task
-    arch = getattr(model, "_name", None) or getattr(model, "arch", None)
+    arch = provenance.architecture_of(model)
     if arch not in ARCH_MODEL_REGISTRY and arch not in MODEL_REGISTRY:
         raise UserError(f"{path} was trained with --arch {arch}; give the plugin that has it with --user-dir")
     recorded = {**provenance.languages_in(options_of_task), **provenance.recorded_in(checkpoint)}
@@ -227,8 +235,7 @@ def files_beside_pretrained(
                 file = recorded_file(value, path, [model_name_or_path], record.get(option))
                 if file is not None:
                     setattr(cfg.bpe, option, file)
-        text = provenance.of_text(provenance.settings_in("tokenizer", cfg), provenance.settings_in("bpe", cfg))
-        provenance.require_same(path, record, text, "these arguments")
+        provenance.require_same(path, record, provenance.of_text_in(cfg), "these arguments")
     return loaded
 
 
@@ -245,7 +252,7 @@ def _require_nothing_fetched(model: str, subwords: Mapping[str, Any], options: M
 
 @patch("fairseq.optim.fp16_optimizer")
 def master_weights(module: Any) -> None:
-    """A training in bf16 or fp16 that is resumed goes on from rounded weights, not from the float32 ones it updates.
+    """A resumed training in bf16 or fp16 starts from rounded weights, not from the float32 ones that it updates.
 
     fairseq keeps a float32 master of every parameter and saves only the model's half-precision values. Here the masters
     are in the optimizer's state, and a resumed training ends like one that was never stopped. A checkpoint without them
@@ -264,7 +271,7 @@ def master_weights(module: Any) -> None:
 
 def _masters(optimizer: Any) -> list[Any]:
     """Return the float32 values that an optimizer updates: one of each parameter, or one vector of all."""
-    masters = optimizer.fp32_params
+    masters = optimizer.fp32_params  # a dictionary by device, if flat
     return list(masters.values()) if isinstance(masters, dict) else list(masters)
 
 
@@ -288,11 +295,11 @@ def _vector_of(tensors: list[Any]) -> torch.Tensor:
 
 @patch("fairseq_cli.interactive", before="main")
 def compared_text(cfg: Any) -> None:
-    """``fairseq-interactive`` accepts a tokenizer or subwords that a model was not trained with, without a word."""
+    """``fairseq-interactive`` silently accepts a tokenizer or subwords that a model was not trained with."""
     from fairseq.utils import split_paths
 
     cfg = as_configuration(cfg)
-    text = provenance.of_text(provenance.settings_in("tokenizer", cfg), provenance.settings_in("bpe", cfg))
+    text = provenance.of_text_in(cfg)
     for path in filter(os.path.isfile, split_paths(cfg.common_eval.path or "")):
         recorded = provenance.recorded_in(checkpoints.load_checkpoint(path, mapped=True))
         provenance.require_same(path, recorded, text, "this command")

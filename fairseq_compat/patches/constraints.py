@@ -31,7 +31,20 @@ def words_of_constraints(lines: list[str], cfg: Any, task: Any, encode_fn: Calla
                     )
 
 
-def require_possible(generator: Any, packed: Any, longest: int) -> None:
+@patch("fairseq.sequence_generator", before="SequenceGenerator._generate")
+def lengths_of_constraints(self: Any, sample: dict[str, Any], constraints: Any) -> None:
+    """Constraints that no translation can meet are an assertion in the middle of a text.
+
+    They have more words than a translation may have, or ``</s>``.
+    """
+    if constraints is not None and constraints.size(1) > 1:
+        length = sample["net_input"]["src_tokens"].size(1)
+        longest = min(int(self.max_len_a * length + self.max_len_b), self.max_len - 1)
+        for packed in constraints:
+            _require_possible(self, packed, longest)
+
+
+def _require_possible(generator: Any, packed: Any, longest: int) -> None:
     """Raise UserError unless a translation of ``longest`` tokens can meet packed constraints."""
     from fairseq.token_generation_constraints import unpack_constraints
 

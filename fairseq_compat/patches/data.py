@@ -43,6 +43,7 @@ def damaged_data(module: Any) -> None:
     def make_dataset(
         original: Any, path: str, impl: Any, fix_lua_indexing: bool = False, dictionary: Any = None
     ) -> Any:
+        # Each data set keeps its files open, and hundreds of directions have thousands.
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if resource.RLIM_INFINITY not in (soft, hard):  # no more than programs expect
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2**16)), hard))
@@ -74,12 +75,14 @@ def _require_whole(path: str, dtype: Any, sizes: Any, places: Any, dictionary: A
         lowest: the number of the first token.
     """
     size = os.path.getsize(f"{path}.bin")
+    # int64: the sums of 32-bit sizes overflow.
     ends = numpy.cumsum(sizes, dtype=numpy.int64) * numpy.dtype(dtype).itemsize
     is_whole = numpy.array_equal(places, numpy.append(0, ends)) and places[-1] == size
     if not is_whole or (sizes < 0).any():
         raise _damaged(path)
     if dictionary is None or size == 0:
         return
+    # Mapped, so that the file need not fit into memory.
     tokens: Any = numpy.memmap(f"{path}.bin", dtype, "r")
     if not lowest <= tokens.min() <= tokens.max() < len(dictionary) + lowest:
         raise UserError(
@@ -111,6 +114,7 @@ def sentences_of_files(module: Any) -> None:
         self.check_index(i)
         if not self.data_file:
             self.read_data(self.path)
+        # pread leaves the place in the file, which processes share, as it is.
         start, end = (int(offset) * self.element_size for offset in self.data_offsets[i : i + 2])
         content = os.pread(self.data_file.fileno(), end - start, start)
         tokens = torch.from_numpy(numpy.frombuffer(content, self.dtype).astype(numpy.int64))
@@ -173,28 +177,10 @@ def parts_of_data(original: Any, *args: Any, upsample_primary: int = -1, **optio
     return original(*args, upsample_primary=max(1, upsample_primary), **options)
 
 
-@patch("fairseq.data.data_utils", function="raise_if_valid_subsets_unintentionally_ignored")
-def unused_validation_sets(original: Any, train_cfg: Any) -> None:
-    """``--valid-subset valid,valid1`` is refused as if valid1 were not in it, with a traceback."""
-    from fairseq.data.data_utils import _find_extra_valid_paths
-
-    options = train_cfg.dataset
-    data = getattr(train_cfg.task, "data", None)
-    if options.combine_valid_subsets and options.valid_subset != "valid":
-        raise UserError(
-            f"--valid-subset {options.valid_subset} does not go with --combine-valid-subsets, which makes one set of "
-            "valid, valid1 and so on; leave one of them out"
-        )
-    is_allowed = options.ignore_unused_valid_subsets or options.combine_valid_subsets or options.disable_validation
-    if data is None or is_allowed:
-        return
-    subsets = {path.partition(".")[0] for path in _find_extra_valid_paths(data)}
-    unused = sorted(subsets - set(options.valid_subset.split(",")))
-    if unused:
-        raise UserError(
-            f"--valid-subset {options.valid_subset} does not have {', '.join(unused)} of the data; add it, or give "
-            "--combine-valid-subsets to make one set of all, or --ignore-unused-valid-subsets"
-        )
+@patch("fairseq.data.data_utils", function="_find_extra_valid_paths")
+def unused_validation_sets(original: Any, dataset_path: str) -> set[str]:
+    """``--valid-subset valid,valid1`` is refused as if valid1 were not in it: fairseq compares names of files."""
+    return {path.partition(".")[0] for path in original(dataset_path)}
 
 
 @patch("fairseq.tasks", function="setup_task")
@@ -210,13 +196,14 @@ def languages_of_the_data(original: Any, cfg: Any, **kwargs: Any) -> Any:
 
     _require_two_languages(getattr(cfg, "lang_pairs", None))
     data = getattr(cfg, "data", None)
-    first, *others = split_paths(data) if isinstance(data, str) else [""]
+    first, *more_folders = split_paths(data) if isinstance(data, str) else [""]
     source, target = (getattr(cfg, side, None) for side in ("source_lang", "target_lang"))
     if (source is None) != (target is None) and os.path.isdir(first) and (pairs := pairs_in(first)):
         cfg.source_lang, cfg.target_lang = _fitting(pairs, source, target, first)
-    for folder in others:
+    for folder in more_folders:
         _require_same_dictionaries(folder, first)
     task = original(cfg, **kwargs)
+    # The task may have taken languages from the names of files.
     for side in ("source_lang", "target_lang"):
         language = getattr(getattr(task, "cfg", None), side, None)
         if isinstance(language, str) and getattr(cfg, side, language) is None:
@@ -227,7 +214,7 @@ def languages_of_the_data(original: Any, cfg: Any, **kwargs: Any) -> Any:
 def _require_two_languages(pairs: Any) -> None:
     """Raise UserError where one of ``--lang-pairs``, a list or its text, is not two languages without hyphens."""
     named = pairs.split(",") if isinstance(pairs, str) else list(pairs or ())
-    for pair in named if named != [""] else ():
+    for pair in named if named != [""] else ():  # "" is the default of some tasks
         if pair.count("-") != 1:
             raise UserError(
                 f"--lang-pairs {pair or repr(pair)} is not a pair of languages with one hyphen between them, such as "
@@ -273,10 +260,11 @@ def pairs_in(folder: str) -> list[tuple[str, str]]:
     names = os.listdir(folder)
     pairs = []
     for name in names:
+        # As of train.zh-cn-de.de.idx, the second and the third part.
         parts = name.split(".")
         if len(parts) >= 3:
             pairs += _pairs_of(parts[1], parts[2], names)
-    return list(dict.fromkeys(pairs))
+    return list(dict.fromkeys(pairs))  # each once, in the order of the names
 
 
 def _pairs_of(pair: str, language: str, names: list[str]) -> list[tuple[str, str]]:
@@ -287,6 +275,7 @@ def _pairs_of(pair: str, language: str, names: list[str]) -> list[tuple[str, str
     places = [place for place, letter in enumerate(pair) if letter == "-"]
     divided = [(pair[:place], pair[place + 1 :]) for place in places]
     fitting = [languages for languages in divided if language in languages]
+    # train.zh-cn-zh.zh.idx is of zh-cn and zh, or of zh and cn-zh: dictionaries tell which.
     known = []
     for source, target in fitting:
         if f"dict.{source}.txt" in names and f"dict.{target}.txt" in names:
@@ -362,7 +351,7 @@ def options_of_lines(original: Any, self: Any, src_tokens: Any, src_lengths: Any
         src_tokens = list(src_tokens)
         for number, tokens in enumerate(src_tokens):
             if len(tokens) > longest:
-                src_tokens[number] = torch.cat([tokens[: longest - 1], tokens[-1:]])
+                src_tokens[number] = torch.cat([tokens[: longest - 1], tokens[-1:]])  # the end stays
         src_lengths = [len(tokens) for tokens in src_tokens]
     dataset = original(self, src_tokens, src_lengths, constraints)
     dataset.left_pad_source = getattr(self.cfg, "left_pad_source", dataset.left_pad_source)
@@ -427,6 +416,7 @@ def order_of_virtual_epochs(original: Any, self: Any, epoch: int) -> None:
 
     The order of a pass is drawn in its first virtual epoch, and by a resumed run in the one it resumes in.
     """
+    # The first virtual epoch of this pass over the data.
     first = epoch - (epoch - 1) % self.num_virtual_epochs
     if self._random_global_indices is None and first != epoch:
         original(self, first)

@@ -18,8 +18,8 @@ logger = logging.getLogger(__name__)
 #: The end of a dictionary's line whose symbol the dictionary has already, such as one of a pretrained model's.
 OVERWRITE = " #fairseq:overwrite"
 
-#: Stands for SentencePiece's unknown piece while a sentence is put together; a private character, in no model.
-_UNKNOWN = "\uf8ff"
+#: One that a sentence does not have stands for SentencePiece's unknown piece while the sentence is put together.
+_PRIVATE_CHARACTERS = tuple(map(chr, range(0xE000, 0xF900)))
 
 
 @patch("fairseq.data.dictionary", function="Dictionary.add_from_file")
@@ -61,6 +61,7 @@ def repeated_symbols(original: Any, self: Any, f: Any) -> None:
 
     Here every symbol that the dictionary already has gets the mark, and so its number again.
     """
+    # Subclasses may write more before the symbols.
     names, values = self._get_meta()
     entries = list(zip(names, values, strict=True))
     earlier = set(self.symbols[: self.nspecial])
@@ -99,18 +100,6 @@ def subword_codes(original: Any, self: Any, cfg: Any) -> None:
     self.bpe_symbol = f"{cfg.bpe_separator} "
 
 
-@patch("fairseq.data.encoders.sentencepiece_bpe", function="SentencepieceBPE.__init__")
-def sentencepiece_models(original: Any, self: Any, cfg: Any) -> None:
-    """A file that is no model of SentencePiece ends in an error of its reader, without the option."""
-    try:
-        original(self, cfg)
-    except (OSError, RuntimeError) as error:
-        raise UserError(
-            f"--sentencepiece-model {cfg.sentencepiece_model} cannot be read ({one_line(str(error))}); give the file "
-            "that spm_train named .model"
-        ) from error
-
-
 @patch("fairseq.data.encoders.sentencepiece_bpe", function="SentencepieceBPE.decode")
 def bytes_of_models(original: Any, self: Any, x: str) -> str:
     """With a SentencePiece model that has byte fallback, translations have ``<0xC3><0x9F>`` in place of a letter.
@@ -119,10 +108,14 @@ def bytes_of_models(original: Any, self: Any, x: str) -> str:
     piece.
     """
     unknown = self.sp.IdToPiece(self.sp.unk_id())
-    pieces = [_UNKNOWN if piece == unknown else piece for piece in x.split()]
+    placeholder = next(character for character in _PRIVATE_CHARACTERS if character not in x)
+    pieces = []
+    for piece in x.split():
+        # The model writes its unknown piece in another way than the dictionary.
+        pieces.append(placeholder if piece == unknown else piece)
     text = self.sp.DecodePieces(pieces)
     # In pieces that it does not know, the model leaves the mark of a word's beginning.
-    text = text.replace("\u2581", " ").replace(_UNKNOWN, unknown)
+    text = text.replace("\u2581", " ").replace(placeholder, unknown)
     return one_line(text).strip()
 
 
@@ -163,18 +156,6 @@ def embedding_files(original: Any, embed_path: str) -> dict[str, Any]:
     return embeddings
 
 
-@patch("fairseq.utils", before="load_embedding")
-def widths_of_embeddings(embed_dict: dict[str, Any], embedding: Any) -> None:
-    """Embeddings of another width than the model's end in PyTorch's words about sizes of tensors."""
-    width = embedding.weight.size(1)
-    for word, values in embed_dict.items():
-        if len(values) != width:
-            raise UserError(
-                f"the pretrained embedding of {word!r} has {len(values)} numbers, and the model's have {width}; give "
-                "--encoder-embed-dim and --decoder-embed-dim the width of --encoder-embed-path and --decoder-embed-path"
-            )
-
-
 @patch("fairseq_cli.train", function="main")
 def moved_embeddings(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
     """A resumed training reads its pretrained embeddings again, and stops if the file is gone.
@@ -186,6 +167,7 @@ def moved_embeddings(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
     is_default = saved.restore_file == "checkpoint_last.pt"
     resumed = os.path.join(saved.save_dir, "checkpoint_last.pt") if is_default else saved.restore_file
     models = [resumed, saved.continue_once, saved.finetune_from_model]
+    # Without a checkpoint the training begins with the file, which must be there.
     if any(path and os.path.isfile(path) for path in models):
         for name in EMBEDDINGS:
             path = getattr(cfg.model, name, None)

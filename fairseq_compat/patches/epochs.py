@@ -52,13 +52,17 @@ class Rest:
 def groups_of_all_processes(original: Any, self: Any, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> Any:
     """``--grouped-shuffling`` on several processes never trains on some of the longest sentences.
 
-    Batches that fill no group of all processes are left out. Here the last group is filled up with empty ones.
+    Batches that fill no group of all processes are left out. Here the last group is filled up with empty ones. Where
+    each process shuffles its own batches (data that are fetched in advance, with ``--fix-batches-to-gpus``), there are
+    no groups of all processes, so they are shuffled one by one.
     """
-    batches = self.frozen_batches
-    if self.grouped_shuffling:
+    batches, is_grouped = self.frozen_batches, self.grouped_shuffling
+    if is_grouped and fix_batches_to_gpus and self._supports_prefetch:
+        self.grouped_shuffling = False
+    elif is_grouped:
         self._frozen_batches = (*batches, *([] for _ in range(-len(batches) % self.num_shards)))
     ordered = original(self, epoch, fix_batches_to_gpus, shuffle)
-    self._frozen_batches = batches
+    self._frozen_batches, self.grouped_shuffling = batches, is_grouped
     return ordered
 
 
@@ -107,11 +111,12 @@ def place_in_an_epoch(module: Any) -> None:
 
 def _whole_order(self: Any, epoch: int, shuffle: bool) -> list[Any]:
     """Return the batches of all processes in the order in which they are taken."""
+    # The iterator plays every process in turn, and is restored afterwards.
     saved = dict(vars(self))
     # Only what is shuffled by process, or in groups of processes, has to be made for each of them.
     by_process = self.grouped_shuffling or (self.fixes_batches and self._supports_prefetch)
     self.num_shards = self.num_shards if by_process else 1
-    self.dataset = SimpleNamespace(prefetch=lambda indices: None)
+    self.dataset = SimpleNamespace(prefetch=lambda indices: None)  # nothing is loaded
     if self.rest is not None and self.rest.epoch == epoch and self.rest.batches is not None:
         self._frozen_batches = self.rest.batches
     parts = []
@@ -197,8 +202,11 @@ def _rest(self: Any, epoch: int, count: int, shuffle: bool, sentences: dict[str,
     batches = None if taken_before is None else _batched(self, unpacked(taken_before, size))
     self.rest = Rest(epoch, batches, taken_before, count, shuffle)
     order = self.whole_order(epoch, shuffle)
+    # The same batches in the same order: what remains are the last of them.
     if digest_of(order) == sentences["order"]:
-        return self.rest if any(len(batch) for batch in order[count:]) else None
+        has_more = any(len(batch) for batch in order[count:])  # empty batches fill up those of processes
+        return self.rest if has_more else None
+    # With other options batches are others: they are made of the sentences that were not taken.
     batches = _batched(self, unpacked(sentences["taken"], size))
     logger.info("epoch %d goes on with other batches: %d sentences are left", epoch, sum(map(len, batches)))
     return Rest(epoch, batches, sentences["taken"], 0, shuffle) if batches else None
@@ -233,6 +241,7 @@ def _begin_rest(self: Any, epoch: int, shuffle: bool, rest: Rest | None) -> None
     start = max(1, whole - remaining)
     self.rest = replace(rest, start=start)
     following = self._get_iterator_for_epoch(epoch, shuffle, fix_batches_to_gpus=self.fixes_batches)
+    # The log counts from the beginning of the epoch.
     following.n += start
     following.total += start
     self._next_epoch_itr = following
@@ -280,6 +289,7 @@ def batches_of_every_epoch(module: Any) -> None:
         if isinstance(self.batch_sampler, module.FrozenBatchSampler):
             self.batch_sampler.shuffle = shuffle
             self.batch_sampler.fix_batches_to_gpus = fix_batches_to_gpus
+        # fairseq would drop the last batch by the length of the whole epoch.
         skips = self.skip_remainder_batch
         self.skip_remainder_batch = False
         iterator = original(self, epoch, shuffle, fix_batches_to_gpus, offset)

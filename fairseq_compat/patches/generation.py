@@ -16,10 +16,10 @@ from typing import IO, Any
 import torch
 
 from fairseq_compat import files
+from fairseq_compat.commands.generation import require_recorded
 from fairseq_compat.errors import UserError
 from fairseq_compat.generation_options import require_generation, require_post_process
 from fairseq_compat.literals import dictionary
-from fairseq_compat.patches.constraints import require_possible
 from fairseq_compat.patching import as_configuration, patch, replaces
 
 #: The logarithm of the smallest probability that float32 has with all of its digits.
@@ -88,11 +88,12 @@ def _results(path: str) -> Iterator[IO[str]]:
         try:
             yield text
         finally:
+            # basicConfig made a handler for this file, which is closed now.
             root = logging.getLogger()
             for handler in root.handlers[:]:
                 if getattr(handler, "stream", None) is text:
                     root.removeHandler(handler)
-            text.detach()
+            text.detach()  # writes what is buffered, and leaves the file open for atomic_write
 
 
 @patch("fairseq_cli.interactive")
@@ -113,6 +114,7 @@ def generated_lines(module: Any) -> None:
         for group, names in _OF_GENERATE.items():
             for name in names:
                 value = cfg[group][name]
+                # 1 shard is the default, and the same as none.
                 if value not in (None, False, 0) and (name, value) != ("num_shards", 1):
                     raise UserError(f"--{name.replace('_', '-')} {value} is for fairseq-generate; leave it out")
         utils.import_user_module(cfg.common)
@@ -153,7 +155,7 @@ def context_of_tokens(original: Any, cfg: Any, **kwargs: Any) -> Any:
     one where several processes load data: here one loads it. In shards no batch has the one before.
     """
     cfg = as_configuration(cfg)
-    dictionary("--model-overrides", cfg.common_eval.model_overrides)
+    require_recorded(dictionary("--model-overrides", cfg.common_eval.model_overrides), cfg)
     _require_shard(cfg)
     window, tokens = cfg.eval_lm.context_window, getattr(cfg.task, "tokens_per_sample", None)
     if window < 0 or (tokens is not None and window >= tokens):
@@ -208,27 +210,19 @@ def unknown_words_table(original: Any, replace_unk: str | None) -> dict[str, str
 
 
 @patch("fairseq.sequence_generator", before="SequenceGenerator._generate")
-def lengths_that_fit(self: Any, sample: dict[str, Any], constraints: Any) -> None:
-    """A ``--min-len`` above what a source's length or the model allows is an assertion in the middle of a text.
-
-    So are constraints that no translation can meet: they have more words than a translation may have, or ``</s>``.
-    """
+def lengths_that_fit(self: Any, sample: dict[str, Any]) -> None:
+    """A ``--min-len`` above what a source's length or the model allows is an assertion in the middle of a text."""
     inputs = sample["net_input"]
-    for name in ("src_tokens", "source", "features"):
-        if name in inputs:
-            length = inputs[name].size(1)
-            break
-    else:
+    sources = [inputs[name] for name in ("src_tokens", "source", "features") if name in inputs]
+    if not sources or self.match_source_len:
         return
+    length = sources[0].size(1)
     longest = min(int(self.max_len_a * length + self.max_len_b), self.max_len - 1)
-    if self.min_len > longest and not self.match_source_len:
+    if self.min_len > longest:
         raise UserError(
             f"--min-len {self.min_len} is more than the {longest} tokens that a translation of {length} may have; give "
             "less, or larger --max-len-a and --max-len-b"
         )
-    if constraints is not None and constraints.size(1) > 1:
-        for packed in constraints:
-            require_possible(self, packed, longest)
 
 
 @patch("fairseq.search", function="Sampling.__init__")
@@ -289,12 +283,14 @@ def _no_repeat_ngram(self: Any, tokens: Any, lprobs: Any, bsz: int, beam_size: i
     size = self.no_repeat_ngram_size
     known = tokens[:, 1 : step + 1].tolist()
     for row, hypothesis in enumerate(known):
+        # An n-gram is repeated by a token that followed the last n - 1 tokens before.
         last = hypothesis[len(hypothesis) - size + 1 :] if size > 1 else []
         banned = _following(hypothesis, last)
         if not banned:
             continue
         blocked = lprobs[row].clone()
         blocked[torch.tensor(banned, device=lprobs.device)] = -math.inf
+        # Where no other token may follow, the repetition is forced.
         if torch.isfinite(blocked).any():
             lprobs[row] = blocked
     return lprobs
@@ -320,46 +316,16 @@ def one_translation_for_each(module: Any) -> None:
     Here a text that is skipped or empty has the translation ``""``; one that is skipped has no hypotheses and no score.
     With arguments each text is translated by itself, with its own row of each.
     """
+    replaces(module.GeneratorHubInterface, "generate")(_generate_for_each)
 
     @replaces(module.GeneratorHubInterface, "string")
     def string(original: Any, self: Any, tokens: Any) -> str:
+        # A generator knows which tokens, such as those of languages, are no text; one is enough for all calls.
         if not hasattr(self, "hidden_symbols"):
             generator = self.task.build_generator(self.models, self.cfg.generation)
             self.hidden_symbols = getattr(generator, "symbols_to_strip_from_output", None)
         text: str = self.tgt_dict.string(tokens, extra_symbols_to_ignore=self.hidden_symbols)
         return text
-
-    @replaces(module.GeneratorHubInterface, "generate")
-    def generate(
-        original: Any,
-        self: Any,
-        tokenized_sentences: Any,
-        beam: int = 5,
-        verbose: bool = False,
-        skip_invalid_size_inputs: bool = False,
-        inference_step_args: Any = None,
-        **kwargs: Any,
-    ) -> Any:
-        is_one = torch.is_tensor(tokenized_sentences) and tokenized_sentences.dim() == 1
-        sentences = [tokenized_sentences] if is_one else list(tokenized_sentences)
-        numbers = list(range(len(sentences)))
-        if skip_invalid_size_inputs:
-            batches = self._build_batches(sentences, skip_invalid_size_inputs=True)
-            numbers = sorted(number for batch in batches for number in batch["id"].tolist())
-
-        translations: list[Any] = []
-        if inference_step_args:
-            for number in numbers:
-                arguments = _arguments_of(number, inference_step_args)
-                translations += original(
-                    self, [sentences[number]], beam, verbose, inference_step_args=arguments, **kwargs
-                )
-        elif numbers:
-            translations = original(self, [sentences[number] for number in numbers], beam, verbose, **kwargs)
-        outputs: list[Any] = [[] for _ in sentences]
-        for number, hypotheses in zip(numbers, translations, strict=True):
-            outputs[number] = hypotheses
-        return outputs[0] if is_one else outputs
 
     @replaces(module.GeneratorHubInterface, "sample")
     def sample(original: Any, self: Any, sentences: Any, beam: int = 1, verbose: bool = False, **kwargs: Any) -> Any:
@@ -384,8 +350,44 @@ def one_translation_for_each(module: Any) -> None:
         for sentence in sentences:
             lines = sentence.splitlines() if replace_newline_with_eos else [sentence]
             tokens.append(torch.cat([self.encode(line) for line in lines]))
-        scored = self.generate(tokens, score_reference=True, **kwargs)
-        return [hypotheses[0] if hypotheses else None for hypotheses in scored]
+        scores = []
+        for hypotheses in self.generate(tokens, score_reference=True, **kwargs):
+            scores.append(hypotheses[0] if hypotheses else None)
+        return scores
+
+
+def _generate_for_each(
+    original: Any,
+    self: Any,
+    tokenized_sentences: Any,
+    beam: int = 5,
+    verbose: bool = False,
+    skip_invalid_size_inputs: bool = False,
+    inference_step_args: Any = None,
+    **kwargs: Any,
+) -> Any:
+    """Return the hypotheses of each sentence; of one sentence (T) its own, and none for one that is skipped."""
+    is_one = torch.is_tensor(tokenized_sentences) and tokenized_sentences.dim() == 1
+    sentences = [tokenized_sentences] if is_one else list(tokenized_sentences)
+    numbers = list(range(len(sentences)))
+    if skip_invalid_size_inputs:
+        numbers = []
+        for batch in self._build_batches(sentences, skip_invalid_size_inputs=True):
+            numbers += batch["id"].tolist()
+        numbers.sort()
+
+    translations: list[Any] = []
+    if inference_step_args:
+        for number in numbers:
+            arguments = _arguments_of(number, inference_step_args)
+            translations += original(self, [sentences[number]], beam, verbose, inference_step_args=arguments, **kwargs)
+    elif numbers:
+        translations = original(self, [sentences[number] for number in numbers], beam, verbose, **kwargs)
+    # What was skipped has no hypotheses.
+    outputs: list[Any] = [[] for _ in sentences]
+    for number, hypotheses in zip(numbers, translations, strict=True):
+        outputs[number] = hypotheses
+    return outputs[0] if is_one else outputs
 
 
 def _arguments_of(number: int, arguments: dict[str, Any]) -> dict[str, Any]:

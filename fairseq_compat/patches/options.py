@@ -22,7 +22,7 @@ from fairseq_compat.ranges import require_ranges
 from fairseq_compat.unread_options import require_effects
 
 #: Beginning of a warning (a regular expression) and its category.
-KNOWN: tuple[tuple[str, type[Warning]], ...] = (
+KNOWN_WARNINGS: tuple[tuple[str, type[Warning]], ...] = (
     # DataLoader is asked to pin memory whether or not there is a device to pin it for.
     (r"'pin_memory' argument is set as true but", UserWarning),
     # fairseq.trainer and fairseq.tasks use the older spelling of torch.amp.autocast("cuda").
@@ -127,9 +127,9 @@ def examples_as_user_dir(args: Any) -> None:
 def known_warnings(module: Any) -> Iterator[None]:
     """Every log starts with warnings about calls inside fairseq, and a wrong option logs all options of a command.
 
-    Exactly the warnings of ``KNOWN`` are silenced. The error itself names the option.
+    Exactly the warnings of ``KNOWN_WARNINGS`` are silenced. The error itself names the option.
     """
-    for message, category in KNOWN:
+    for message, category in KNOWN_WARNINGS:
         warnings.filterwarnings("ignore", message=message, category=category)
     logging.getLogger("fairseq.dataclass.utils").setLevel(logging.CRITICAL)
     yield
@@ -254,7 +254,8 @@ def kinds_of_values(
             parser.add_argument(*flags, **settings)
     for name in getattr(dataclass_instance, "retired", ()):  # command lines of earlier versions may have it
         if not hasattr(dataclass_instance, name):
-            parser.add_argument(f"--{name.replace('_', '-')}", help=argparse.SUPPRESS, default=argparse.SUPPRESS)
+            with contextlib.suppress(argparse.ArgumentError):
+                parser.add_argument(f"--{name.replace('_', '-')}", help=argparse.SUPPRESS, default=argparse.SUPPRESS)
     original(parser, dataclass_instance, delete_default, with_prefix)
 
 

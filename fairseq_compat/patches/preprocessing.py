@@ -58,7 +58,8 @@ class WholeFile:
     def close(self) -> None:
         if self._file.closed:
             return
-        self._attempt(self._file.flush)  # a full disk is found out before any file takes its place
+        self._attempt(self._file.flush)  # a full disk is noticed before any file takes its place
+        # --workers are other processes, whose parts the command reads at once.
         if _preprocessing.process == os.getpid():
             _preprocessing.files.append(self._stack)
         else:

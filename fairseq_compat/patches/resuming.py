@@ -104,8 +104,9 @@ def options_of_optimizers(original: Any, self: Any, state_dict: Any, optimizer_o
 
     ``--optimizer-overrides`` with a name that the optimizer does not have, or with the rate, changes nothing either.
     """
+    # Loading a state replaces the options of the command line.
     asked = [dict(group) for group in self.param_groups]
-    known = {name for group in asked for name in group} - {"params", "lr"}
+    known = set().union(*asked) - {"params", "lr"}
     for name in optimizer_overrides or {}:
         if name == "lr":
             raise UserError("--optimizer-overrides 'lr' has no effect, as the scheduler sets the rate; give --lr")
@@ -133,7 +134,7 @@ def _comparable(value: Any) -> Any:
 
 @patch("fairseq.trainer")
 def resumed_trainers(module: Any) -> None:
-    """A checkpoint is resumed with a dictionary in another order, or with swapped languages, without a word.
+    """A checkpoint is resumed silently with a dictionary in another order, or with swapped languages.
 
     No tensor shows that, nor another number of attention heads. ``--patience`` forgets how many validations in a row
     were no better, and ``--ema-update-freq`` the updates since the last one of the average. With ``--store-ema``, a
@@ -159,9 +160,14 @@ def resumed_trainers(module: Any) -> None:
 
     @replaces(module.Trainer, "load_checkpoint")
     def load_checkpoint(
-        original: Any, self: Any, filename: str, reset_optimizer: bool = False, reset_lr_scheduler: bool = False,
-        optimizer_overrides: Any = None, reset_meters: bool = False,
-    ) -> Any:  # fmt: skip
+        original: Any,
+        self: Any,
+        filename: str,
+        reset_optimizer: bool = False,
+        reset_lr_scheduler: bool = False,
+        optimizer_overrides: Any = None,
+        reset_meters: bool = False,
+    ) -> Any:
         _compare(self, filename, reset_optimizer=reset_optimizer, reset_lr_scheduler=reset_lr_scheduler)
         averages = self.cfg.ema.store_ema
         self.cfg.ema.store_ema = False  # the average is loaded below
@@ -196,6 +202,7 @@ def _compare(trainer: Any, path: str, *, reset_optimizer: bool, reset_lr_schedul
     if not trainer.is_data_parallel_master or not os.path.isfile(path):
         return
     state = checkpoints.load_checkpoint(path, mapped=True)
+    # A new training may have other data, languages and architecture options.
     is_new = reset_optimizer or trainer.cfg.checkpoint.reset_dataloader
     if not is_new:
         provenance.require_same_architecture(path, checkpoints.options_in(state), trainer.cfg.model)
@@ -227,7 +234,7 @@ def _require_averages_of_model(state: Any, name: str, model: torch.nn.Module) ->
 
 
 def _require_same_training(state: Any, name: str, trainer: Any, *, reset_lr_scheduler: bool) -> None:
-    """Raise UserError unless a training can go on with the optimizer and the learning rate of a checkpoint.
+    """Raise UserError unless a training can resume with the optimizer and the learning rate of a checkpoint.
 
     fairseq begins again at update 1 where a checkpoint has no optimizer state, and ends with an exception, or misreads
     a state, where another optimizer or scheduler is asked for.
@@ -264,6 +271,7 @@ def _differences(state: Any, trainer: Any) -> list[tuple[str, str, str]]:
             continue
         if part == "criterion":
             asked_class = type(trainer.get_criterion()).__name__
+            # By the name of the class, as fairseq does.
             history = state.get("optimizer_history") or [{}]
             is_same = history[-1].get("criterion_name", asked_class) == asked_class
         elif part == "optimizer":

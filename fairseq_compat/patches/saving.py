@@ -29,7 +29,7 @@ _validation = SimpleNamespace(is_due=True)
 def validations_and_saves(module: Any) -> None:
     """A stopped run validates once more, which counts for ``--patience``; some multiples of an interval are not saved.
 
-    These are the updates before ``--validate-after-updates``, which ``--save-interval-updates`` says nothing about. A
+    These are the updates before ``--validate-after-updates``, to which ``--save-interval-updates`` applies as well. A
     validation that is due only because a run stops within its epoch is not counted here, so that the resumed run ends
     where an uninterrupted one does.
     """
@@ -52,13 +52,13 @@ def validations_and_saves(module: Any) -> None:
     @replaces(module, "should_stop_early")
     def should_stop_early(original: Any, cfg: Any, valid_loss: float | None) -> bool:
         if valid_loss is not None and not math.isfinite(valid_loss):
-            # Nothing would be better than a first one that is no number.
+            # No later score would be better than a first one that is no number.
             valid_loss = -math.inf if cfg.checkpoint.maximize_best_checkpoint_metric else math.inf
         return _validation.is_due and original(cfg, valid_loss)
 
 
 def is_multiple(number: int, interval: int) -> bool:
-    """Return whether something that is done at every ``interval``, above 0, is due at a number above 0."""
+    """Return whether a number is a multiple of an interval, both above 0."""
     return interval > 0 and number > 0 and number % interval == 0
 
 
@@ -66,9 +66,9 @@ def is_multiple(number: int, interval: int) -> bool:
 def checkpoints_asked_for(original: Any, cfg: Any, trainer: Any, epoch_itr: Any, val_loss: float | None) -> None:
     """``--keep-best-checkpoints N`` keeps fewer than N, and ``--save-interval-updates`` leaves out ends of epochs.
 
-    A model is kept only if it is better than the worst that is kept, even while there are fewer than N; of equal ones
-    some have the same name, and scores below 0 are not read back. A validation that gives no number makes all later
-    ones no better. Here N is kept, every multiple of the interval is saved, and a model without a score is never best.
+    A model is kept only if it is better than the worst one, even while there are fewer than N; models of equal scores
+    can have the same name, and scores below 0 are not read back. After a score that is no number none is better. Here N
+    are kept, every multiple of the interval is saved, and a model without a score is never the best.
     """
     from fairseq import checkpoint_utils
 
@@ -99,7 +99,7 @@ def checkpoints_asked_for(original: Any, cfg: Any, trainer: Any, epoch_itr: Any,
     if is_best:
         names.append("checkpoint_best")
     if score is not None and _is_among_best(score, cfg, suffix):
-        # Models of equal scores have the numbers of their updates behind them.
+        # The number of updates tells models of equal scores apart.
         names.append(f"checkpoint.best_{cfg.best_checkpoint_metric}_{score:.3f}{updates}")
     if not cfg.no_last_checkpoints:
         names.append("checkpoint_last")
@@ -111,14 +111,18 @@ def checkpoints_asked_for(original: Any, cfg: Any, trainer: Any, epoch_itr: Any,
     extra_state[KIND_OF_SCORE] = kind_of_score(cfg)
     if hasattr(checkpoint_utils.save_checkpoint, "best"):
         extra_state["best"] = checkpoint_utils.save_checkpoint.best
-    first, *others = [os.path.join(cfg.save_dir, f"{name}{suffix}.pt") for name in names]
+    first, *copies = [os.path.join(cfg.save_dir, f"{name}{suffix}.pt") for name in names]
     trainer.save_checkpoint(first, extra_state)
-    for path in others:
+    for path in copies:
         checkpoint_utils.PathManager.copy(first, path, overwrite=True)
     logger.info(
         "Saved checkpoint %s (epoch %d @ %d updates, score %s) (writing took %s seconds)",
-        first, epoch, updates, val_loss, time.perf_counter() - started,
-    )  # fmt: skip
+        first,
+        epoch,
+        updates,
+        val_loss,
+        time.perf_counter() - started,
+    )
     _remove_old(cfg, suffix, epoch, updates)
 
 
@@ -140,7 +144,7 @@ def _is_as_good(score: float, other: float, cfg: Any) -> bool:
 
 
 def _is_among_best(score: float, cfg: Any, suffix: str) -> bool:
-    """Return whether a model of this score is to be kept as one of the best, compared as the names have scores."""
+    """Return whether a model of this score is one of the best to be kept, by the digits that are in names."""
     if cfg.keep_best_checkpoints <= 0:
         return False
     best = _best_first(cfg, suffix)
@@ -153,8 +157,8 @@ def _is_among_best(score: float, cfg: Any, suffix: str) -> bool:
 def _best_first(cfg: Any, suffix: str) -> list[tuple[float, int, str]]:
     """Return score, number and path of all models kept as best by the metric; of equal scores the newest is first."""
     metric = re.escape(cfg.best_checkpoint_metric)
-    kept = _matching(cfg.save_dir, rf"checkpoint\.best_{metric}_(-?\d+\.\d{{3}})(\d*){re.escape(suffix)}\.pt")
-    scored = [(float(match[1]), int(match[2] or 0), path) for match, path in kept]
+    files = _matching(cfg.save_dir, rf"checkpoint\.best_{metric}_(-?\d+\.\d{{3}})(\d*){re.escape(suffix)}\.pt")
+    scored = [(float(match[1]), int(match[2] or 0), path) for match, path in files]
     sign = -1 if cfg.maximize_best_checkpoint_metric else 1
     return sorted(scored, key=lambda model: (sign * model[0], -model[1]))
 
@@ -162,7 +166,7 @@ def _best_first(cfg: Any, suffix: str) -> list[tuple[float, int, str]]:
 def _remove_old(cfg: Any, suffix: str, epoch: int, updates: int) -> None:
     """Remove checkpoints beyond the numbers that are to be kept.
 
-    Those of later epochs and updates than the present ones are another run's: they neither count nor go.
+    Those of later epochs and updates than the present ones are another run's: they are neither counted nor removed.
     """
     end = rf"{re.escape(suffix)}\.pt"
     outdated = []

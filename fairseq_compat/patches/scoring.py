@@ -98,8 +98,11 @@ def _lines(path: str, ignore_case: bool) -> list[str]:
         require_file(path)
     with TextFile(path) as file:
         lines = file.readlines()
-    texts = [line.removesuffix("\n").removesuffix("\r") for line in lines]
-    return [text.lower() for text in texts] if ignore_case else texts
+    texts = []
+    for line in lines:
+        text = line.removesuffix("\n").removesuffix("\r")
+        texts.append(text.lower() if ignore_case else text)
+    return texts
 
 
 def _scores(options: argparse.Namespace, hypotheses: Sequence[str], references: Sequence[str]) -> list[str]:

@@ -83,7 +83,7 @@ def generators_of_many_languages(
 ) -> Any:
     """``translate`` of a ``translation_multi_simple_epoch`` model is a TypeError: the task takes fewer arguments.
 
-    And ``--keep-inference-langtok`` has no effect: the task's option is looked for among those of generation.
+    And ``--keep-inference-langtok`` has no effect: the task looks for it among the options of generation.
     """
     from fairseq.tasks import FairseqTask
 
@@ -140,12 +140,18 @@ def sums_of_losses(
 
 @patch("fairseq.data.resampling_dataset", function="ResamplingDataset.__init__")
 def all_sentences_once(
-    original: Any, self: Any, dataset: Any, weights: Any = None, replace: bool = True, size_ratio: float = 1.0,
-    *args: Any, **kwargs: Any,
-) -> None:  # fmt: skip
-    """``--task multilingual_language_modeling`` stops where a language has the size that it is to have.
+    original: Any,
+    self: Any,
+    dataset: Any,
+    weights: Any = None,
+    replace: bool = True,
+    size_ratio: float = 1.0,
+    *args: Any,
+    **kwargs: Any,
+) -> None:
+    """``--task multilingual_language_modeling`` stops where a language already has the size that it should have.
 
-    That is each language by default. Here all sentences are taken once then.
+    By default this is every language. Here all of its sentences are then taken once.
     """
     is_whole = size_ratio == 1.0 and not replace
     original(self, dataset, weights, replace or is_whole, size_ratio, *args, **kwargs)
@@ -157,11 +163,11 @@ def all_sentences_once(
 
 @patch("fairseq.data.denoising_dataset", function="DenoisingDataset.__getitem__")
 def noise_of_sentences(original: Any, self: Any, index: int) -> Any:
-    """A resumed ``denoising`` training has other noise than one that was never stopped.
+    """A resumed ``denoising`` training has other noise than an uninterrupted one.
 
-    Half of it depends on what else is drawn at random. Here it depends on seed, epoch and sentence, as the other half.
+    Half of it depends on all earlier random numbers. Here it depends on seed, epoch and sentence, as the other half.
     """
-    # Beside the main thread, which may be training, random numbers cannot be set.
+    # In other threads the seed cannot be set: the main one may be training.
     if threading.current_thread() is not threading.main_thread():
         return original(self, index)
     with torch.random.fork_rng(devices=[]):
@@ -188,9 +194,9 @@ def folders_of_epochs(
 
 @patch("fairseq.data.multi_corpus_sampled_dataset")
 def languages_of_batches(module: Any) -> None:
-    """A resumed ``cross_lingual_lm`` training has batches of other languages than one that was never stopped.
+    """A resumed ``cross_lingual_lm`` training has batches of other languages than an uninterrupted one.
 
-    The language of a batch depends on what else is drawn at random; here it depends on the epoch and the sentences.
+    The language of a batch depends on all earlier random numbers; here it depends on the epoch and the sentences.
     """
     from fairseq.data.data_utils import numpy_seed
 
@@ -204,6 +210,8 @@ def languages_of_batches(module: Any) -> None:
 
     @replaces(dataset, "collater")
     def collater(original: Any, self: Any, samples: Any) -> Any:
-        sentences = [int(sentence["id"]) for sample in samples for sentence in sample.values()]
+        sentences = []
+        for sample in samples:
+            sentences += [int(sentence["id"]) for sentence in sample.values()]
         with numpy_seed(self.epoch, *sentences):
             return original(self, samples)

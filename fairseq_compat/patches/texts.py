@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 from fairseq_compat.errors import UserError
@@ -57,7 +62,7 @@ def interactive_lines(original: Any, input: str, buffer_size: int) -> Iterator[l
     """``fairseq-interactive`` ends lines at carriage returns within them, and reads stdin in the locale's encoding.
 
     Every translation after such a line then has another number than its source, and outside of UTF-8 locales text is
-    misread without a word. Lines end at line feeds only, with or without a carriage return before, and are UTF-8.
+    silently misread. Lines end at line feeds only, with or without a carriage return before, and are UTF-8.
     """
     with TextFile(input) as file:
         lines = map(str.strip, file)
@@ -67,7 +72,7 @@ def interactive_lines(original: Any, input: str, buffer_size: int) -> Iterator[l
 
 @patch("fairseq_cli.preprocess", before="main")
 def parallel_texts(args: Any) -> None:
-    """Source and target with different numbers of lines are binarized without a word; a training stops much later.
+    """Source and target with different numbers of lines are binarized all the same; a training stops much later.
 
     Here they are refused before anything is written, and so are alignments of another number of sentences, or of words
     that a sentence does not have: a training ignores all of that sentence's, with a line in its log.
@@ -100,7 +105,7 @@ def _require_alignments(alignments: str, source: str, target: str) -> None:
 def files_of_preprocess(module: Any) -> None:
     """``--dataset-impl raw --only-source`` writes files that no task reads, ``train.None-None`` for ``train``.
 
-    And of several ``--validpref`` or ``--testpref`` no alignments are written, without a word.
+    And of several ``--validpref`` or ``--testpref`` no alignments are written.
     """
 
     @replaces(module, "_make_dataset")
@@ -125,12 +130,15 @@ def files_of_preprocess(module: Any) -> None:
 
 def _parallel_texts(args: Any) -> Iterator[list[str]]:
     """Yield the texts of each part of the data, such as train.en, train.de and train.align."""
-    languages = [args.source_lang] if args.only_source else [args.source_lang, args.target_lang]
+    # A text without a language has the name of its prefix.
+    endings = [f".{args.source_lang}" if args.source_lang else ""]
+    if not args.only_source:
+        endings.append(f".{args.target_lang}" if args.target_lang else "")
     prefixes = [args.trainpref] if args.trainpref else []
     for several in filter(None, (args.validpref, args.testpref)):
         prefixes += several.split(",")
     for prefix in prefixes:
-        texts = [f"{prefix}.{language}" if language else prefix for language in languages]
+        texts = [f"{prefix}{ending}" for ending in endings]
         if args.align_suffix:
             texts.append(f"{prefix}.{args.align_suffix}")
         if args.alignfile and prefix == args.trainpref:
@@ -157,19 +165,68 @@ def parallel_data(src: Any, tgt: Any, align_dataset: Any) -> None:
 
 
 @patch("fairseq.binarizer", "fairseq.data.dictionary")
-def interrupted_workers(module: Any) -> None:
-    """On Ctrl-C each of the ``--workers`` of ``fairseq-preprocess`` prints a page of traceback.
+def lost_workers(module: Any) -> None:
+    """``fairseq-preprocess --workers N`` waits without end for a worker that was killed, as for lack of memory.
 
-    A terminal interrupts all processes of a command. Here the first one alone takes it, and ends the others.
+    On Ctrl-C each worker prints a page of traceback: a terminal interrupts all processes of a command. Here the first
+    one alone takes it, and ends the others.
     """
-    pool = module.Pool
+    module.Pool = Workers
 
-    def uninterrupted_pool(*args: Any, **kwargs: Any) -> Any:
-        # Processes inherit what is blocked, from their first instruction.
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+class Workers:
+    """Processes that compute functions, as fairseq asks ``multiprocessing.Pool`` for; a lost one is an error."""
+
+    def __init__(self, processes: int) -> None:
+        self._executor = ProcessPoolExecutor(processes, initializer=_begin_worker)
+
+    def apply_async(
+        self, function: Callable[..., Any], args: Sequence[Any] = (), kwds: Mapping[str, Any] = MappingProxyType({})
+    ) -> Result:
+        """Compute a function in one of the processes."""
+        return Result(self._executor.submit(function, *args, **kwds))
+
+    def close(self) -> None:
+        """Take no further functions; fairseq calls :meth:`join` next."""
+
+    def join(self) -> None:
+        """Wait until all are computed; a command that is interrupted meanwhile ends its processes."""
         try:
-            return pool(*args, **kwargs)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            self._executor.shutdown()
+        except BaseException:
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
 
-    module.Pool = uninterrupted_pool
+
+def _begin_worker() -> None:
+    """Leave Ctrl-C to the first process, and end when that has ended, however it did."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+class Result:
+    """What a function returns, once it has."""
+
+    def __init__(self, future: Future[Any]) -> None:
+        self._future = future
+
+    def get(self) -> Any:
+        """Return it.
+
+        Raises:
+            UserError: its process was ended.
+        """
+        try:
+            return self._future.result()
+        except BrokenProcessPool:
+            raise UserError(
+                "one of the --workers was ended from outside, perhaps for lack of memory; give fewer, and start again"
+            ) from None

@@ -34,13 +34,14 @@ def one_training_per_folder(original: Any, cfg: Any, *args: Any, **kwargs: Any) 
         return original(cfg, *args, **kwargs)
     if not __debug__:
         raise UserError("fairseq checks within assertions, which -O and PYTHONOPTIMIZE leave out; train without")
+    # The lock ends with the process, also where that is killed.
     with ExitStack() as stack:
         _lock(cfg.checkpoint.save_dir, stack)
         return original(cfg, *args, **kwargs)
 
 
 def _lock(folder: str, stack: ExitStack) -> None:
-    """Lock a folder until the end of ``stack``; where that cannot be done, as on some file systems, warn and go on."""
+    """Lock a folder until the end of ``stack``; on file systems without locks, log a warning."""
     from filelock import FileLock, Timeout
 
     os.makedirs(folder, exist_ok=True)
@@ -62,10 +63,10 @@ def _lock(folder: str, stack: ExitStack) -> None:
 
 @patch("fairseq_cli.train", function="train")
 def finished_runs(original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
-    """A run that has reached ``--max-update`` or ran out of ``--patience`` goes on each time its command is repeated.
+    """A run that has reached ``--max-update`` or ran out of ``--patience`` trains on if its command is repeated.
 
-    fairseq looks at the limits after an update, so that whoever repeats a command until it succeeds ends at other
-    weights. Here they are looked at before an epoch begins as well.
+    fairseq checks the limits after an update, so that repeating a command until it succeeds gives other weights. Here
+    they are checked before an epoch begins as well.
     """
     limit, updates = cfg.optimization.max_update, trainer.get_num_updates()
     if limit and updates >= limit:
@@ -83,21 +84,22 @@ def exact_seconds(original: Any, key: str, priority: int = 40, round: int | None
     """``train_wall``, the seconds of training steps, is logged in whole seconds: an epoch of 1.4 s as 1.
 
     Hours of training are summed over epochs (``fairseq_depthwise.reports.training_hours``), so that a small training
-    would lose a third of its time. Here the log has milliseconds.
+    could lose a third of its time. Here the log has milliseconds.
     """
     original(key, priority, 3 if key == "train_wall" else round)
 
 
 @patch("fairseq.trainer", function="Trainer.train_step")
 def empty_last_batches(original: Any, self: Any, samples: list[Any], *args: Any, **kwargs: Any) -> Any:
-    """At the end of an epoch, an empty batch of an update takes away the sentences before it from the update's size.
+    """At the end of an epoch, an empty batch of an update removes the sentences before it from the update's size.
 
-    With ``--update-freq`` above 1, where the batches of an epoch are no multiple of the processes, fairseq fills the
-    last update of some with empty batches, and then counts nothing of what these processes have computed: the gradient
-    of all is divided by too little. Here a process leaves out its empty batches if it has others.
+    With ``--update-freq`` above 1, where the batches of an epoch are no multiple of the processes, fairseq fills up the
+    last update of some processes with empty batches, and then does not count their sentences: the gradient is divided
+    by too small a number. Here a process leaves out its empty batches if it has others.
     """
+    # An empty batch is {}, [] or None.
     filled = [sample for sample in samples if sample]
-    # Where layers talk with other processes, all have to run as many batches as one another.
+    # Where layers communicate, all processes must run the same number of batches.
     if filled and not self.is_fsdp and not getattr(self.cfg.model, "base_layers", 0):
         samples = filled
     return original(self, samples, *args, **kwargs)
@@ -107,10 +109,10 @@ def empty_last_batches(original: Any, self: Any, samples: list[Any], *args: Any,
 def finished_gradients(original: Any, self: Any, module: Any) -> None:
     """A model is not told when the gradient of an update is complete: it can only change those of single batches.
 
-    What is no linear change, such as leaving out positive numbers, gives one result for a batch and another for its
-    parts, which ``--update-freq`` and several processes make. Here each part of a model that has a method
-    ``finish_gradient`` is called once an update: after the sum over batches and processes, before the norm is computed
-    and clipped, and before gradients are copied to those of float32 parameters.
+    A change that is not linear, such as dropping positive numbers, has another result for a batch than for its parts,
+    which ``--update-freq`` and several processes make. Here each module of a model with a method ``finish_gradient`` is
+    called once per update: after the sum over batches and processes, before the norm is computed and clipped, and
+    before gradients are copied to those of float32 parameters.
     """
     original(self, module)
     for part in module.modules():
@@ -121,9 +123,9 @@ def finished_gradients(original: Any, self: Any, module: Any) -> None:
 
 @patch("fairseq.trainer", function="Trainer.get_valid_iterator")
 def training_data_as_validation(original: Any, self: Any, subset: str, disable_iterator_cache: bool = False) -> Any:
-    """With ``--valid-subset train`` the epochs count double, and a validation within an epoch breaks it off.
+    """With ``--valid-subset train`` the epochs count double, and a validation within an epoch ends it.
 
-    fairseq keeps one iterator for each data set. Here the validation on a part that is trained on gets one of its own.
+    fairseq keeps one iterator for each data set. Here validation on the training set gets its own.
     """
     return original(self, subset, disable_iterator_cache or subset == self.cfg.dataset.train_subset)
 
@@ -132,9 +134,9 @@ def training_data_as_validation(original: Any, self: Any, subset: str, disable_i
 def encoder_fast_path(module: Any) -> None:
     """Generation with the stock Transformer stops with ``Mask Type should be defined``.
 
-    From PyTorch 1.12 on fairseq's encoder calls a fused kernel whose signature has changed since. Two modules read
-    PyTorch's version to choose it, with ``int``, which fails on vendors' builds such as ``2.6.0a0``. Both are told a
-    version from before the kernel; the ordinary path computes the same.
+    From PyTorch 1.12 on fairseq's encoder calls a fused kernel whose signature has changed since. Two modules choose it
+    by PyTorch's version, with ``int``, which fails on vendors' builds such as ``2.6.0a0``. Here both see a version from
+    before the kernel; the ordinary path computes the same.
     """
     module.torch = Overlay(module.torch, __version__="1.11.0")
 
@@ -144,24 +146,25 @@ def default_ddp_backend(module: Any) -> None:
     """``--ddp-backend pytorch_ddp``, the default, stops on CPUs, and in an update of the stock Transformer.
 
     PyTorch is given the number of a GPU for a model on a CPU. And the encoder layers keep a second copy of their
-    weights for PyTorch's fused kernel, which no loss reaches, while PyTorch waits for the gradients of all weights. So
-    it does for those of layers that LayerDrop skips, unless --find-unused-parameters is given, as it is here then.
+    weights for PyTorch's fused kernel, which no loss reaches, while PyTorch waits for the gradients of all weights,
+    also for those of layers that LayerDrop skips. Here the copies are ignored, and LayerDrop implies
+    ``--find-unused-parameters``.
     """
     backend = module.DistributedDataParallel
 
     def fitting(module: Any, *, device_ids: Any = None, output_device: Any = None, **options: Any) -> Any:
         from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
-        copies = [
-            f"{name}.{copy}" if name else copy
-            for name, layer in module.named_modules()
-            if isinstance(layer, TransformerEncoderLayerBase)
-            for copy, _ in layer.named_parameters(recurse=False)
-        ]
+        copies = []
+        for name, layer in module.named_modules():
+            if isinstance(layer, TransformerEncoderLayerBase):
+                prefix = f"{name}." if name else ""
+                copies += [f"{prefix}{copy}" for copy, _ in layer.named_parameters(recurse=False)]
         if copies:
             backend._set_params_and_buffers_to_ignore_for_model(module, copies)
         if any(_skips_layers(part) for part in module.modules()):
             options["find_unused_parameters"] = True
+        # PyTorch accepts numbers of devices for models on GPUs only.
         if not any(parameter.device.type == "cpu" for parameter in module.parameters()):
             options |= {"device_ids": device_ids, "output_device": output_device}
         return backend(module=module, **options)
@@ -170,7 +173,7 @@ def default_ddp_backend(module: Any) -> None:
 
 
 def _skips_layers(module: Any) -> bool:
-    """Return whether a part of a model, fairseq's or ours, has layers that it skips at random."""
+    """Return whether a module of a model, fairseq's or ours, skips layers at random."""
     from fairseq.modules import LayerDropModuleList
 
     probability = module.p if isinstance(module, LayerDropModuleList) else getattr(module, "layerdrop", None)
@@ -179,10 +182,10 @@ def _skips_layers(module: Any) -> bool:
 
 @patch("fairseq.distributed.utils", before="call_main")
 def freed_memory(cfg: Any) -> None:
-    """On a CPU a step of training or of a beam search takes longer than it must.
+    """On a CPU a step of training or of a beam search is slower than necessary.
 
-    Each operation maps its memory anew and gives it back, page by page. Here a command that computes on a CPU keeps
-    what it frees, from its start (:mod:`fairseq_compat.process`).
+    Each operation maps its memory anew and returns it, page by page. Here a command that computes on a CPU keeps what
+    it frees (:mod:`fairseq_compat.process`).
     """
     import torch
 
@@ -213,20 +216,12 @@ def layers_to_keep(module: Any) -> None:
 
 @patch("fairseq.optim.fp16_optimizer")
 def scales_of_bf16(module: Any) -> None:
-    """``--bf16`` with several ``--update-freq`` stops for want of ``--fp16-scale-window``, which it never reads.
-
-    With fp16 it is a mistake of the user's, and no reason for a traceback.
-    """
+    """``--bf16`` with several ``--update-freq`` stops without ``--fp16-scale-window``, which it never reads."""
     for optimizer in (module.FP16Optimizer, module.MemoryEfficientFP16Optimizer):
 
         @replaces(optimizer, "__init__")
         def __init__(original: Any, self: Any, cfg: Any, *args: Any, **options: Any) -> None:  # noqa: N807  # a method
-            if cfg.common.fp16_scale_window is None and len(cfg.optimization.update_freq) > 1:
-                if not cfg.common.bf16:
-                    raise UserError(
-                        "--fp16-scale-window is missing, which several --update-freq need; give a number of updates, "
-                        "such as 128"
-                    )
+            if cfg.common.bf16 and cfg.common.fp16_scale_window is None and len(cfg.optimization.update_freq) > 1:
                 cfg = cfg.copy()
-                cfg.common.fp16_scale_window = 1  # of a scale that there is not
+                cfg.common.fp16_scale_window = 1  # it has no scale
             original(self, cfg, *args, **options)

@@ -1,4 +1,4 @@
-"""Shared by all analyses: options, batches that run through a model, sums, reports, and the style of figures.
+"""Shared by all analyses: options, batches that run through a model, sums and reports.
 
 ``similarity.py`` is the shortest example of an analysis: rows, what measures them, a table and a figure.
 """
@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,13 +23,6 @@ from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
 from fairseq_depthwise.modules.stack import SIDES
 from fairseq_depthwise.options import positive_int, require_extra
 from fairseq_depthwise.tables import aligned, json_text
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
-
-#: Approximate maximum number of markers on a line.
-_MARKERS_SHOWN = 12
 
 #: Side -> the tokens that it reads, in fairseq's batches.
 _TOKENS = {"encoder": "src_tokens", "decoder": "prev_output_tokens"}
@@ -308,33 +301,3 @@ def _figure_paths(options: argparse.Namespace, names: Iterable[str]) -> dict[str
         paths[name] = figures.figure_path(option, path, force=options.force, inputs=options.checkpoints)
         require_extra("analysis", "matplotlib")
     return paths
-
-
-# --- figures ---------------------------------------------------------------------------------------------------------
-
-
-def draw_line(axes: Axes, points: Sequence[tuple[float, float]], number: int) -> Line2D:
-    """Draw line ``number``, from 0, of a panel; a point is x and y."""
-    xs = [x for x, _ in points]
-    ys = [y for _, y in points]
-    # With a marker at every layer, the line of a deep model would be hidden.
-    every = math.ceil(len(points) / _MARKERS_SHOWN)
-    (line,) = axes.plot(xs, ys, **figures.style_of(number), markersize=4.5, markevery=every)
-    return line
-
-
-def finish_panel(axes: Axes, title: str, x_label: str, y_label: str) -> None:
-    """Give a panel over layers its title, labels and grid."""
-    from matplotlib.ticker import MaxNLocator
-
-    axes.set_title(title, fontsize=11)
-    axes.set(xlabel=x_label, ylabel=y_label)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.grid(True)
-
-
-def draw_legend(figure: Any, lines: Sequence[Line2D], names: Sequence[str], columns: int = 1) -> None:
-    """Draw a legend below all panels."""
-    legend = figure.legend(lines, names, loc="outside lower center", ncols=columns, frameon=False)
-    for text in legend.get_texts():
-        text.set_parse_math(False)  # a file's name may have a $

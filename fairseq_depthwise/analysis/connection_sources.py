@@ -113,11 +113,11 @@ def _of_streams(connection: HyperConnection, trace: Trace) -> dict[str, Source]:
         shares.append(write)
 
     if len(trace.states) <= len(connection.mixings):
-        read, _, _ = connection.mixings[len(trace.states) - 1](trace.states[-1].streams)
+        stream_weights, _, _ = connection.mixings[len(trace.states) - 1](trace.states[-1].streams)
     else:
         # The stack's output is the mean of the streams.
-        read = torch.full_like(shares[0], 1 / connection.streams)
-    weights = [(read * share).sum(-1) for share in shares]
+        stream_weights = torch.full_like(shares[0], 1 / connection.streams)
+    weights = [(stream_weights * share).sum(-1) for share in shares]
     return _named(weights, (embedded[..., 0, :], *trace.added), sublayers=connection.sublayers)
 
 

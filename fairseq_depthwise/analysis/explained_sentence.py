@@ -12,10 +12,10 @@ from fairseq_depthwise.analysis.analysis import StackBatch
 from fairseq_depthwise.analysis.gates import CellStatistics, gated_cells, measure_gates
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer
 from fairseq_depthwise.modules.stack import SIDES
-from fairseq_depthwise.serving.directions import target_start
+from fairseq_depthwise.translation.languages import target_start
 
 if TYPE_CHECKING:
-    from fairseq_depthwise.serving.loaded_translator import LoadedTranslator
+    from fairseq_depthwise.translation.translator import LoadedTranslator
 
 
 @torch.no_grad()

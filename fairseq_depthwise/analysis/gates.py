@@ -28,15 +28,12 @@ from fairseq_depthwise.analysis.analysis import (
     StackBatch,
     StackReport,
     add_checkpoint_options,
-    draw_legend,
-    draw_line,
-    finish_panel,
     report_checkpoints,
     report_on,
     sides_of,
 )
 from fairseq_depthwise.analysis.loaded_model import LoadedModel
-from fairseq_depthwise.figures import write_figure
+from fairseq_depthwise.figures import draw_legend, draw_line, finish_panel, write_figure
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState
 
 if TYPE_CHECKING:

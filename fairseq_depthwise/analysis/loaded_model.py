@@ -25,15 +25,23 @@ _SEED = 1
 class LoadedModel:
     """A model on the CPU in evaluation mode, in float32, and the task that reads its data.
 
-    ``architecture`` is as given in training; the task has the dictionaries of the folder ``data`` and the checkpoint's
-    languages.
+    The task has the dictionaries of the folder ``data`` and the checkpoint's languages.
     """
 
-    path: str
-    architecture: str
+    checkpoint: Checkpoint
     model: FairseqEncoderDecoderModel
     task: FairseqTask
     data: str
+
+    @property
+    def path(self) -> str:
+        """The file of the checkpoint."""
+        return self.checkpoint.path
+
+    @property
+    def architecture(self) -> str:
+        """The ``--arch`` of the training."""
+        return self.checkpoint.architecture
 
     def sentences(self, subset: str) -> FairseqDataset:
         """Return a part of the data: ``valid``, ``test``, ...; raise UserError if there is none of this name."""
@@ -81,7 +89,7 @@ class LoadedModel:
         return DataLoader(dataset, batch_sampler=batches, collate_fn=dataset.collater)
 
 
-def load_model(path: str, data: str, *, family: str | None = None) -> LoadedModel:
+def load_model(path: str, data: str, *, family: str | None = None, with_digest: bool = False) -> LoadedModel:
     """Load a checkpoint for a folder that ``fairseq-preprocess`` made, of a ``family`` and its presets if given.
 
     Task, languages and options are the checkpoint's; its own data folder, and files that are only used to start
@@ -89,7 +97,7 @@ def load_model(path: str, data: str, *, family: str | None = None) -> LoadedMode
     """
     if not os.path.isdir(utils.split_paths(data)[0]):
         raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
-    checkpoint = Checkpoint(path)
+    checkpoint = Checkpoint.open(path, with_digest=with_digest)
     checkpoint.require_family(family)
-    task = checkpoint.task(data)
-    return LoadedModel(path, checkpoint.architecture, checkpoint.model(task, data), task, data)
+    task = checkpoint.build_task(data)
+    return LoadedModel(checkpoint, checkpoint.build_model(task), task, data)

@@ -31,13 +31,10 @@ from fairseq_depthwise.analysis.analysis import (
     StackBatch,
     StackReport,
     add_checkpoint_options,
-    draw_legend,
-    draw_line,
-    finish_panel,
     report_checkpoints,
     report_on,
 )
-from fairseq_depthwise.figures import write_figure
+from fairseq_depthwise.figures import draw_legend, draw_line, finish_panel, write_figure
 from fairseq_depthwise.models.sdt.similarity import similarities_to_sentence
 from fairseq_depthwise.tables import decimal
 

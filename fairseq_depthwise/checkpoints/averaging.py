@@ -11,13 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_compat import UserError, checkpoints, provenance
+from fairseq_compat import UserError, provenance
 from fairseq_compat.checkpoints import require_finite
-from fairseq_compat.provenance import file_digest
+from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.sizes import StateDict, depths_in, first_of_each_memory
 
+#: Opens a checkpoint; the same one for choosing and for averaging, so that each file is opened once.
+Opener = Callable[[str], Checkpoint]
 
-def saved_checkpoints(folder: str) -> list[str]:
+
+def saved_checkpoints(folder: str, open_checkpoint: Opener = Checkpoint.open) -> list[str]:
     """Return the checkpoints of a training folder, oldest first.
 
     Those of epochs (``checkpoint3.pt``) and of updates (``checkpoint_3_1500.pt``) are one sequence. Where an epoch
@@ -30,21 +33,24 @@ def saved_checkpoints(folder: str) -> list[str]:
     for match in matches:
         before = sequence[-1] if sequence else None
         if match[1] and before is not None and before[2] == match[1]:
-            end = checkpoints.updates_in(checkpoints.load_checkpoint(os.path.join(folder, match[0]), mapped=True))
-            if end == int(before[3]):
+            end_of_epoch = open_checkpoint(os.path.join(folder, match[0])).updates
+            if end_of_epoch == int(before[3]):
                 sequence.pop()
         sequence.append(match)
     return [os.path.join(folder, match[0]) for match in sequence]
 
 
-def last_checkpoints(folder: str, count: int) -> list[str]:
+def last_checkpoints(folder: str, count: int, open_checkpoint: Opener = Checkpoint.open) -> list[str]:
     """Return the ``count`` newest of :func:`saved_checkpoints`, oldest first."""
-    saved = saved_checkpoints(folder)
-    _require(len(saved), count, folder, "checkpoints named checkpointEPOCH.pt or checkpoint_EPOCH_UPDATES.pt", "--last")
+    saved = saved_checkpoints(folder, open_checkpoint)
+    pattern = "checkpoints named checkpointEPOCH.pt or checkpoint_EPOCH_UPDATES.pt"
+    _require_count(len(saved), count, folder, pattern, "--last")
     return saved[-count:]
 
 
-def best_checkpoints(folder: str, count: int, metric: str | None = None) -> list[str]:
+def best_checkpoints(
+    folder: str, count: int, metric: str | None = None, open_checkpoint: Opener = Checkpoint.open
+) -> list[str]:
     """Return the ``count`` best checkpoints that ``--keep-best-checkpoints`` left in a folder, best first.
 
     Raises:
@@ -62,19 +68,19 @@ def best_checkpoints(folder: str, count: int, metric: str | None = None) -> list
         known = " and ".join(sorted(by_metric)) or "nothing"
         raise UserError(f"--metric {metric}: the best checkpoints of {folder} are by {known}")
     scored = sorted(by_metric[metric] if metric is not None else next(iter(by_metric.values()), []))
-    _require(len(scored), count, folder, "checkpoints kept by --keep-best-checkpoints of fairseq-train", "--best")
-    first = checkpoints.load_checkpoint(os.path.join(folder, scored[0][1]))
-    if checkpoints.options_in(first, "checkpoint").get("maximize_best_checkpoint_metric"):  # larger is better
+    _require_count(len(scored), count, folder, "checkpoints kept by --keep-best-checkpoints of fairseq-train", "--best")
+    options = open_checkpoint(os.path.join(folder, scored[0][1])).options_of("checkpoint")
+    if options.get("maximize_best_checkpoint_metric"):  # larger is better
         scored.reverse()
     return [os.path.join(folder, name) for _, name in scored[:count]]
 
 
 class RunningAverage:
-    """The element-wise mean of state dicts of one model; they are added one after the other, so one is in memory.
+    """The element-wise mean of state dicts of one model, which are added one after the other.
 
     Floating-point tensors are summed in float64, and the mean has each tensor's own type; all others (counters) are
-    those of the last state. Tensors that are one in memory in every state (tied embeddings, shared gates) are one in
-    the result.
+    those of the last state. Tensors that share memory in every state (tied embeddings, shared gates) share it in the
+    result.
     """
 
     def __init__(self) -> None:
@@ -94,7 +100,7 @@ class RunningAverage:
             self._first_name, self._one_in_memory, self._kinds = name, same, kinds
             self._sums = {key: torch.zeros_like(tensor, dtype=torch.float64) for key, tensor in state.items()}
         for key in {**self._kinds, **kinds}:
-            before, now = (of.get(key, "missing") for of in (self._kinds, kinds))
+            before, now = self._kinds.get(key, "missing"), kinds.get(key, "missing")
             if before != now:
                 raise UserError(
                     f"{key} is {now} in {name} and {before} in {self._first_name}; average checkpoints of one model, "
@@ -117,81 +123,103 @@ class RunningAverage:
         """Return the mean of what was added."""
         mean: dict[str, Tensor] = {}
         for key, last in self._last.items():
-            if (first := self._one_in_memory[key]) in mean:
+            first = self._one_in_memory[key]
+            if first in mean:
                 mean[key] = mean[first]
+            elif last.is_floating_point():
+                mean[key] = (self._sums[key] / self.count).to(last.dtype)
             else:
-                mean[key] = (self._sums[key] / self.count).to(last.dtype) if last.is_floating_point() else last
+                mean[key] = last
         return mean
 
 
-def require_one_depth(paths: Sequence[str]) -> None:
-    """Raise UserError where a model has grown between two checkpoints; their tensors are not read."""
-    depths = [depths_in(checkpoints.load_checkpoint(path, mapped=True)["model"]) for path in paths]
-    other = next((number for number in reversed(range(len(paths))) if depths[number] != depths[-1]), None)
-    if other is not None:
-        raise UserError(
-            f"{paths[-1]} has {_words(depths[-1])} and {paths[other]} {_words(depths[other])}: a model grew between "
-            f"them; average checkpoints of one depth, such as the last {len(paths) - 1 - other} of these"
-        )
+def average(checkpoints: Sequence[Checkpoint], *, progress: Callable[[str], None] = lambda path: None) -> Checkpoint:
+    """Return the average of checkpoints, for generation.
 
+    It is the last of them with the mean parameters and without the optimizer's state, which belongs to no mean; its
+    ``extra_state`` names the files. ``progress`` is called with each path before its parameters are read.
 
-def write_average(paths: Sequence[str], output: str, *, progress: Callable[[str], None] = lambda path: None) -> None:
-    """Average checkpoints into one for generation; the file appears whole or not at all.
-
-    It is the last of ``paths`` with the mean parameters and without the optimizer's state, which belongs to no mean;
-    ``extra_state`` tells which files went in. ``progress`` is called with each path before it is read.
+    Raises:
+        UserError: two are the same, or they are not of one model, one depth and one precision.
     """
-    _require_different(paths)
-    require_one_depth(paths)
+    for checkpoint in checkpoints:
+        if checkpoint.is_exported:
+            raise UserError(f"{checkpoint.path} was exported; average the checkpoints, and export their mean")
+    _require_one_depth(checkpoints)
+    _require_different(checkpoints)
     averager = RunningAverage()
-    state: dict[str, Any] = {}
-    recorded: dict[str, Any] = {}
     options: provenance.Record = {}
-    for path in paths:
-        progress(path)
-        state = checkpoints.load_checkpoint(path)
-        # Those of fairseq and older ones have no record.
-        of_model, of_task = (Namespace(**checkpoints.options_in(state, part)) for part in ("model", "task"))
-        own = {**provenance.of_model(of_model), **provenance.languages_in(of_task)}
-        provenance.require_same(path, own, options, paths[0])
-        options = {**own, **options}
-        provenance.require_same(path, found := provenance.recorded_in(state), recorded, paths[0])
-        recorded = {**found, **recorded}
-        averager.add(state["model"], path)
-    state["model"] = averager.result()
-    state["last_optimizer_state"] = None
-    extra = state["extra_state"] = dict(state.get("extra_state") or {})
-    for key in ("ema", "ema_fp32_params"):
-        extra.pop(key, None)
+    recorded: provenance.Record = {}
+    first = checkpoints[0]
+    for checkpoint in checkpoints:
+        progress(checkpoint.path)
+        # Checkpoints of fairseq and older ones have no provenance.
+        model_options = provenance.of_model(Namespace(**checkpoint.options))
+        languages = provenance.languages_in(Namespace(**checkpoint.options_of("task")))
+        provenance.require_same(checkpoint.path, {**model_options, **languages}, options, first.path)
+        provenance.require_same(checkpoint.path, checkpoint.provenance, recorded, first.path)
+        options = {**model_options, **languages, **options}
+        recorded = {**checkpoint.provenance, **recorded}
+        averager.add(checkpoint.parameters, checkpoint.path)
+
+    last = checkpoints[-1]
+    extra_state: dict[str, Any] = dict(last.state.get("extra_state") or {})
+    for moving_average in ("ema", "ema_fp32_params"):
+        extra_state.pop(moving_average, None)
     if recorded:
-        extra[provenance.ENTRY] = recorded
-    extra["averaged_from"] = [os.path.basename(path) for path in paths]
-    checkpoints.save(state, output)
+        extra_state[provenance.ENTRY] = recorded
+    extra_state["averaged_from"] = [os.path.basename(checkpoint.path) for checkpoint in checkpoints]
+    return last.with_entries(model=averager.result(), last_optimizer_state=None, extra_state=extra_state)
 
 
-def _require_different(paths: Sequence[str]) -> None:
+def _require_different(checkpoints: Sequence[Checkpoint]) -> None:
     """Raise UserError where a checkpoint is given more than once, also as a copy: it would count so often.
 
     fairseq's ``checkpoint_best.pt`` and ``checkpoint_last.pt`` are copies.
     """
-    alike: dict[tuple[int, int], list[str]] = {}
-    for path in paths:
-        updates = checkpoints.updates_in(checkpoints.load_checkpoint(path, mapped=True))
-        others = alike.setdefault((os.path.getsize(path), updates), [])
-        for other in others:
-            if os.path.samefile(path, other) or file_digest(path) == file_digest(other):
-                raise UserError(f"{path} is the same as {other}, which is given; average different checkpoints")
-        others.append(path)
+    by_updates: dict[int, list[Checkpoint]] = {}
+    for checkpoint in checkpoints:
+        similar = by_updates.setdefault(checkpoint.updates, [])
+        for other in similar:
+            if _have_same_parameters(checkpoint, other):
+                raise UserError(
+                    f"{checkpoint.path} is the same as {other.path}, which is given; average different checkpoints"
+                )
+        similar.append(checkpoint)
 
 
-def _require(present: int, wanted: int, folder: str, what: str, option: str) -> None:
+def _have_same_parameters(first: Checkpoint, second: Checkpoint) -> bool:
+    if first.parameters.keys() != second.parameters.keys():
+        return False
+    for name, value in first.parameters.items():
+        other_value = second.parameters[name]
+        if value.dtype != other_value.dtype or not torch.equal(value, other_value):
+            return False
+    return True
+
+
+def _require_one_depth(checkpoints: Sequence[Checkpoint]) -> None:
+    """Raise UserError where a model has grown between two checkpoints; their tensors are not read."""
+    depths = [depths_in(checkpoint.parameters) for checkpoint in checkpoints]
+    last = len(checkpoints) - 1
+    for number in reversed(range(last)):
+        if depths[number] != depths[last]:
+            raise UserError(
+                f"{checkpoints[last].path} has {_in_words(depths[last])} and {checkpoints[number].path} "
+                f"{_in_words(depths[number])}: a model grew between them; average checkpoints of one depth, such as "
+                f"the last {last - number} of these"
+            )
+
+
+def _require_count(present: int, wanted: int, folder: str, kind: str, option: str) -> None:
     if present < wanted:
-        raise UserError(f"{option} {wanted}: {folder} holds {present} {what}; give at most that many")
+        raise UserError(f"{option} {wanted}: {folder} holds {present} {kind}; give at most that many")
 
 
 def _kind(tensor: Tensor) -> str:
-    return f"{'x'.join(map(str, tensor.shape)) or 'one number'} of {str(tensor.dtype).removeprefix('torch.')}"
+    shape = "x".join(map(str, tensor.shape)) or "one number"
+    return f"{shape} of {str(tensor.dtype).removeprefix('torch.')}"
 
 
-def _words(depths: Mapping[str, int]) -> str:
+def _in_words(depths: Mapping[str, int]) -> str:
     return " and ".join(f"{layers} {side} layers" for side, layers in depths.items()) or "no layers"

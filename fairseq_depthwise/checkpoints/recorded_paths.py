@@ -14,6 +14,9 @@ BEST = "checkpoint_best.pt"
 #: The file that an exported folder has in its place, with ``--format safetensors``.
 WEIGHTS = "model.safetensors"
 
+#: The file that says what is in an exported folder.
+CONFIG = "config.json"
+
 
 def checkpoint_files(model: str) -> list[str]:
     """Return the files of a model: one, or several joined with ``:``, an ensemble; a folder stands for its best one."""

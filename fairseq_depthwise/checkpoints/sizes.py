@@ -13,7 +13,7 @@ from fairseq.models.transformer import TransformerModel
 from torch import Tensor, nn
 
 from fairseq_depthwise import register_with_fairseq
-from fairseq_depthwise.checkpoints.stock_transformer import is_unused_copy
+from fairseq_depthwise.checkpoints.fairseq_transformer import is_unused_copy
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.base.vocabulary import placeholder_dictionary
 

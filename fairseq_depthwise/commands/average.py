@@ -8,6 +8,7 @@ example:
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import sys
@@ -32,26 +33,28 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from fairseq_depthwise.checkpoints import averaging
-    from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS
+    from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 
     output = output_file("--output", options.output, force=options.force)
+    open_once = functools.cache(Checkpoint.open)
     paths = options.inputs
-    for path in paths:
-        if os.path.basename(path) == WEIGHTS or os.path.isfile(os.path.join(path, WEIGHTS)):
-            raise UserError(f"{path} was exported; average the checkpoints, and export their mean")
     if options.metric and not options.best:
         raise UserError(f"--metric {options.metric} chooses among the best checkpoints of a folder; add --best N")
     if options.last or options.best:
         if len(paths) != 1 or not os.path.isdir(paths[0]):
             raise UserError(f"--last and --best take one folder of checkpoints, and {' '.join(paths)} is not one")
         if options.last:
-            paths = averaging.last_checkpoints(paths[0], options.last)
+            paths = averaging.last_checkpoints(paths[0], options.last, open_once)
         else:
-            paths = averaging.best_checkpoints(paths[0], options.best, options.metric)
-    elif folder := next(filter(os.path.isdir, paths), None):
-        raise UserError(f"{folder} is a folder; add --last N or --best N, or name the checkpoints")
+            paths = averaging.best_checkpoints(paths[0], options.best, options.metric, open_once)
+    else:
+        for path in filter(os.path.isdir, paths):
+            raise UserError(f"{path} is a folder; add --last N or --best N, or name the checkpoints")
     output_file("--output", output, force=True, inputs=map(str, paths))
-    averaging.write_average(paths, output, progress=lambda path: print(f"reading {path}", file=sys.stderr))
+
+    checkpoints = list(map(open_once, paths))
+    mean = averaging.average(checkpoints, progress=lambda path: print(f"reading {path}", file=sys.stderr))
+    mean.write(output)
     if options.json:
         print(json.dumps({"output": options.output, "inputs": [str(path) for path in paths]}))
     else:

@@ -13,9 +13,13 @@ import argparse
 import json
 import sys
 
+from fairseq_compat import UserError
+from fairseq_compat.outputs import output_folder
+from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
 from fairseq_depthwise.commands.parsers import add_json, add_languages
-from fairseq_depthwise.options import add_options, options_of
-from fairseq_depthwise.serving.options import ExportOptions
+from fairseq_depthwise.options import add_options, options_of, require_extra
+from fairseq_depthwise.translation.export_formats import FORMATS
+from fairseq_depthwise.translation.translation_options import ExportOptions
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -27,14 +31,18 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> None:
-    from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
-    from fairseq_depthwise.serving.export_folder import export
+    from fairseq_depthwise.checkpoints.checkpoint import Checkpoint, fairseq_warnings_only
+    from fairseq_depthwise.translation.export import KIND, export
 
+    options = options_of(ExportOptions, given)
+    require_extra(*FORMATS[options.format].extra)
+    files = checkpoint_files(given.checkpoint)
+    folder = output_folder("OUT", given.output, KIND, force=options.force, inputs=files)
+    if len(files) > 1:
+        raise UserError(f"{given.checkpoint} are {len(files)} checkpoints; export them one by one")
     with fairseq_warnings_only():
-        config = export(
-            given.checkpoint, given.output, options_of(ExportOptions, given),
-            say=lambda sentence: print(sentence, file=sys.stderr),
-        )  # fmt: skip
+        checkpoint = Checkpoint.open(files[0])
+        config = export(checkpoint, folder, options, say=lambda sentence: print(sentence, file=sys.stderr))
     if given.json:
         print(json.dumps(config))
         return

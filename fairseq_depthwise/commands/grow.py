@@ -36,19 +36,32 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from fairseq_depthwise.growth.grown_checkpoint import grow_checkpoint
+    from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
+    from fairseq_depthwise.checkpoints.growing import grow_checkpoint
 
     output = output_file("OUT", options.output, force=options.force, inputs=[options.input])
-    chosen = {name: getattr(options, name) for name in ("side", "strategy", "init")}
-    grown = grow_checkpoint(options.input, output, options.layers, **chosen, frozen=options.freeze, seed=options.seed)
-    before, after = grown.parameters
+    checkpoint = Checkpoint.open(options.input)
+    how = {name: getattr(options, name) for name in ("side", "strategy", "init")}
+    grown = grow_checkpoint(checkpoint, options.layers, **how, frozen=options.freeze, seed=options.seed)
+    grown.checkpoint.write(output)
+
+    before, after = grown.parameters_before, grown.parameters
     if options.json:
-        document = {"output": options.output, "input": options.input, **chosen, "freeze": options.freeze}
-        document |= {"layers_before": grown.depth, "layers": grown.layers, "restarts_at": grown.updates}
-        print(json.dumps({**document, "parameters_before": before, "parameters": after}))
+        document = {
+            "output": options.output,
+            "input": options.input,
+            **how,
+            "freeze": options.freeze,
+            "layers_before": grown.depth_before,
+            "layers": options.layers,
+            "restarts_at": checkpoint.updates,
+            "parameters_before": before,
+            "parameters": after,
+        }
+        print(json.dumps(document))
         return
     print(
-        f"{options.output}: {options.side} of {options.input} grown from {grown.depth} to {grown.layers} layers "
-        f"({options.strategy}), {before:,} to {after:,} parameters; training from it starts "
-        f"with a fresh optimizer, and inverse_sqrt_restart restarts after update {grown.updates}"
+        f"{options.output}: {options.side} of {options.input} grown from {grown.depth_before} to {options.layers} "
+        f"layers ({options.strategy}), {before:,} to {after:,} parameters; training from it starts with a fresh "
+        f"optimizer, and inverse_sqrt_restart restarts after update {checkpoint.updates}"
     )

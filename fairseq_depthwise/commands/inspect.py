@@ -20,17 +20,15 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from fairseq_compat import checkpoints
-    from fairseq_depthwise.checkpoints.exported_weights import read_weights
-    from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS, checkpoint_files
+    from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
+    from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
     from fairseq_depthwise.evaluation.checkpoint_summary import summarize
 
     path = options.checkpoint
     if os.path.isdir(path):
         (path,) = checkpoint_files(path)
-    is_exported = os.path.basename(path) == WEIGHTS
-    state = read_weights(path) if is_exported else checkpoints.load_checkpoint(path, mapped=True)
-    summary = {"file": path, "bytes": os.path.getsize(path), **summarize(state, path)}
+    contents = summarize(Checkpoint.open(path).state, path)
+    summary = {"file": path, "bytes": os.path.getsize(path), **contents}
     if options.json:
         print(json_text(summary, default=str))
         return

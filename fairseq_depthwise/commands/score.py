@@ -148,7 +148,7 @@ def score_system(
 def _reference_within(system: Translations, metric: TranslationMetric) -> tuple[list[str], list[list[str]]]:
     """Return a name for the T- lines of fairseq's output, and these lines as the reference."""
     if system.targets is None:
-        raise UserError(f"--ref is missing, and {system.path} has no T- lines in the form of its translations")
+        raise UserError(f"--ref is missing, and {system.path} has no T- lines decoded like its translations")
     sentence = f"the reference is the T- lines of {system.path}"
     unknown = sum(line.split().count("<<unk>>") for line in system.targets)
     if unknown:

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 from fairseq_compat import UserError
 from fairseq_depthwise.commands.translator_options import add_translator_options, load_translator
 from fairseq_depthwise.options import add_options, options_of, require_extra
-from fairseq_depthwise.serving.options import ServerOptions, TranslatorOptions
+from fairseq_depthwise.serving.server_options import ServerOptions
+from fairseq_depthwise.translation.translation_options import TranslatorOptions
 
 if TYPE_CHECKING:
     from fairseq_depthwise.serving.http.app import Service

@@ -33,12 +33,13 @@ from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, input
 from fairseq_depthwise.commands.parsers import positive_int
 from fairseq_depthwise.commands.translator_options import add_translator_options, load_translator
 from fairseq_depthwise.options import add_options, option, options_of, that_change_results
-from fairseq_depthwise.serving.options import TranslatorOptions
 from fairseq_depthwise.text_files import Block, blocks_of, compressed
+from fairseq_depthwise.translation.export_formats import format_of_graphs
+from fairseq_depthwise.translation.translation_options import TranslatorOptions
 
 if TYPE_CHECKING:
     from fairseq_depthwise.serving.cluster.ray_blocks import Loaded
-    from fairseq_depthwise.serving.loaded_translator import Hypothesis, LoadedTranslator, Translation
+    from fairseq_depthwise.translation.translator import Hypothesis, LoadedTranslator, Translation
 
 #: Seconds between two lines of progress on stderr.
 _EVERY = 10.0
@@ -115,7 +116,6 @@ def run(options: argparse.Namespace) -> int:
 def _translate_on_ray(options: argparse.Namespace, output_path: str | None) -> int:
     from fairseq_depthwise.serving.cluster.large_text import require_folder, translate_large_text
     from fairseq_depthwise.serving.cluster.ray_blocks import Translators, require_ray
-    from fairseq_depthwise.serving.exported_folder import is_exported
 
     address = None if options.ray == _HERE else options.ray
     require_ray(address)
@@ -124,7 +124,7 @@ def _translate_on_ray(options: argparse.Namespace, output_path: str | None) -> i
         raise UserError(f"--ray reads files, so that a second start can go on, and {name} is none; write it to one")
     if (options.output is None) == (options.output_folder is None):
         raise UserError("--ray writes to --output FILE or to --output-folder FOLDER; give one of them")
-    if not is_exported(options.model):
+    if format_of_graphs(options.model) is None:
         checkpoint_files(options.model)  # which says what is missing, before Ray is started
     output = output_path or require_folder(options.output_folder, options.files, force=options.force)
     depends_on = {"--source-lang": options.source_lang, "--target-lang": options.target_lang}

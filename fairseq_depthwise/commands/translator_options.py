@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from fairseq_compat import UserError
 from fairseq_depthwise.commands.parsers import add_languages
 from fairseq_depthwise.options import add_options, between, options_of
-from fairseq_depthwise.serving.options import TranslatorOptions
+from fairseq_depthwise.translation.translation_options import TranslatorOptions
 
 if TYPE_CHECKING:
-    from fairseq_depthwise.serving.loaded_translator import LoadedTranslator
+    from fairseq_depthwise.translation.translator import LoadedTranslator
 
 
 def add_translator_options(parser: argparse.ArgumentParser, *, without: Sequence[str] = ()) -> None:
@@ -29,7 +29,7 @@ def load_translator(given: argparse.Namespace, options: TranslatorOptions | None
     import torch
 
     from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
-    from fairseq_depthwise.serving.loaded_translator import LoadedTranslator
+    from fairseq_depthwise.translation.translator import LoadedTranslator
 
     options = options or options_of(TranslatorOptions, given)
     if given.threads:

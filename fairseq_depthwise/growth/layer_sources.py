@@ -7,6 +7,7 @@ from 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from fairseq_compat import UserError
 
@@ -58,13 +59,18 @@ def layer_sources(
         "middle": [*range(start + growth), *range(start, depth)],
         "random": [*range(depth), *[None] * growth],
     }
-    chosen = sources[strategy]
+    copies = sources[strategy]
     if init == "random":
-        new = new_layers(chosen)
-        return [None if index in new else source for index, source in enumerate(chosen)]
-    return chosen
+        new = new_layers(copies)
+        return [None if index in new else source for index, source in enumerate(copies)]
+    return copies
 
 
 def new_layers(sources: Sequence[int | None]) -> set[int]:
     """Return the layers of a grown stack that growth added; of equal sources the lowest layer is the old one."""
     return {index for index, source in enumerate(sources) if source is None or source in sources[:index]}
+
+
+def block_size(options: Any, side: str) -> int:
+    """Return how many layers a connected block of a side has, by a model's options; 0 where there are no blocks."""
+    return (getattr(options, "encoder_block_size", 0) or 0) if side == "encoder" else 0

@@ -14,7 +14,7 @@ from torch import nn
 from fairseq_compat import UserError
 from fairseq_depthwise.growth.freezing import LastGrowth
 from fairseq_depthwise.growth.optimizer_moments import give_moments, moments_of
-from fairseq_depthwise.growth.parameter_sources import SourcesOfSides, grow_model
+from fairseq_depthwise.growth.parameter_map import SourcesOfSides, grow_model
 from fairseq_depthwise.optim.restart_schedule import RestartableSchedule
 
 #: The logger of fairseq-train: lines of others are not written to --log-file.
@@ -71,13 +71,13 @@ def grow_trainer(
             trainer.cfg.model[f"{side}_layers"] = len(layers)
     # Random values depend on the run's seed and the update alone, so they are the same in every process and every run.
     seed = trainer.cfg.common.seed + trainer.get_num_updates()
-    growth = grow_model(model, build, sources, seed, init=init)
-    last_growth = LastGrowth(tuple(growth.new), frozen)
-    count = last_growth.freeze(model)
+    parameter_map = grow_model(model, build, sources, seed, init=init)
+    last_growth = LastGrowth(parameter_map.new, frozen)
+    frozen_count = last_growth.freeze(model)
 
     # 2. The optimizer, which fairseq builds for the new parameters at its next use.
     if keep_moments:
-        give_moments(trainer.optimizer, model, moments, growth)
+        give_moments(trainer.optimizer, model, moments, parameter_map)
     if isinstance(scaler, torch.amp.GradScaler):
         trainer.optimizer.scaler.load_state_dict(scaler.state_dict())
     elif scaler is not None:  # fairseq's
@@ -94,9 +94,9 @@ def grow_trainer(
     if average is not None:
         values, precise = average.get_model().state_dict(), average.fp32_params
         trainer._ema = None
-        trainer.ema.restore(growth.grow(values), build_fp32_params=False)
+        trainer.ema.restore(parameter_map.apply(values), build_fp32_params=False)
         if precise:
-            trainer.ema.build_fp32_params(growth.grow(precise))
+            trainer.ema.build_fp32_params(parameter_map.apply(precise))
 
     require_same_on_all_processes(trainer)
     grown = " and ".join(f"{side} from {before[side]} to {len(layers)} layers" for side, layers in sources.items())
@@ -106,7 +106,7 @@ def grow_trainer(
         trainer.get_num_updates(),
         time.perf_counter() - started,
         f"{sum(parameter.numel() for parameter in model.parameters()):,}",
-        f", {count:,} of them frozen" if count else "",
+        f", {frozen_count:,} of them frozen" if frozen_count else "",
         rate,
         "" if restarts else ", which --lr-scheduler inverse_sqrt_restart would have restarted",
     )

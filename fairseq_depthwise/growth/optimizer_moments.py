@@ -13,7 +13,7 @@ import torch
 from fairseq.optim import FairseqOptimizer
 from torch import Tensor, nn
 
-from fairseq_depthwise.growth.parameter_sources import Growth
+from fairseq_depthwise.growth.parameter_map import ParameterMap
 
 
 class ParameterMoments(NamedTuple):
@@ -53,25 +53,27 @@ def give_moments(
     optimizer: FairseqOptimizer,
     model: nn.Module,
     moments: Mapping[str, ParameterMoments],
-    growth: Growth,
+    parameter_map: ParameterMap,
 ) -> None:
-    """Let a fresh optimizer of a grown model go on where that of the shallow one was; what is new has no moments."""
+    """Give a fresh optimizer of a grown model the moments of the shallow one's; new parameters have none."""
     for name, place in _places(optimizer, model):
-        source = growth[name]
+        source = parameter_map.sources[name]
         if source is None or source not in moments:
             continue
         state, master = moments[source]
-        own = optimizer.optimizer.state[place.updated]
+        optimizer_state = optimizer.optimizer.state[place.updated]
         for key, value in state.items():
             if not torch.is_tensor(value):
-                own[key] = value
-            elif (value := growth.part(name, value)).shape != place.parameter.shape:
-                own[key] = value.clone()
+                optimizer_state[key] = value
+                continue
+            value = parameter_map.part(name, value)
+            if value.shape != place.parameter.shape:
+                optimizer_state[key] = value.clone()
             else:
-                whole = own.setdefault(key, torch.zeros_like(place.updated, dtype=value.dtype))
+                whole = optimizer_state.setdefault(key, torch.zeros_like(place.updated, dtype=value.dtype))
                 place.part(whole).copy_(value)
         if master is not None:
-            place.part(place.updated).copy_(growth.part(name, master))
+            place.part(place.updated).copy_(parameter_map.part(name, master))
 
 
 def _places(optimizer: FairseqOptimizer, model: nn.Module) -> Iterator[tuple[str, _Place]]:

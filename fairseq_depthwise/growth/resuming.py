@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_depthwise.growth.layer_sources import STRATEGIES
 from fairseq_depthwise.growth.stages import GrowthPlan
+
+if TYPE_CHECKING:
+    from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 
 #: fairseq's default of ``--restore-file``: the newest checkpoint of the run's own folder, where there is one.
 _LAST = "checkpoint_last.pt"
@@ -39,25 +42,30 @@ class Restored(NamedTuple):
         return cls(path, option == "--finetune-from-model")
 
 
-def depth_to_resume(restored: Restored, state: Mapping[str, Any], side: str, plan: GrowthPlan, options: Any) -> int:
-    """Return the number of layers of the growing stack in a checkpoint, which is what the plan has at that place.
+def depth_to_resume(checkpoint: Checkpoint, side: str, plan: GrowthPlan, options: Any, *, counts_anew: bool) -> int:
+    """Return the number of layers of the growing stack in a checkpoint.
 
-    ``options``: ``reset_dataloader`` and ``reset_optimizer`` say whether epochs and updates are counted anew.
+    Args:
+        options: fairseq's ``reset_dataloader`` and ``reset_optimizer``.
+        counts_anew: whether the training counts epochs and updates from 0 again.
+
+    Raises:
+        UserError: the plan has another depth at that place.
     """
-    # At a stage boundary the checkpoint may have been grown already, by `fairseq-depthwise grow`.
     if plan.in_updates:
-        last = 0 if restored.counts_anew or options.reset_optimizer else checkpoints.updates_in(state)
+        last = 0 if counts_anew or options.reset_optimizer else checkpoint.updates
         following = last + 1
-    elif restored.counts_anew or options.reset_dataloader:
+    elif counts_anew or options.reset_dataloader:
         last, following = 0, 1
     else:
-        last, following = last_epoch(state), int(_iterator(state).get("epoch", 1))
+        last, following = last_epoch(checkpoint.state), int(_iterator(checkpoint.state).get("epoch", 1))
+    # At a stage boundary the checkpoint may have been grown already, by `fairseq-depthwise grow`.
     planned = [plan.depths[plan.stage_of(number)] for number in (max(last, 1), following)]
-    depth = checkpoints.options_in(state).get(f"{side}_layers")
+    depth = checkpoint.options.get(f"{side}_layers")
     if depth not in planned:
         raise UserError(
-            f"{restored.path} has {depth} {side} layers after {last} {'updates' if plan.in_updates else 'epochs'}, and "
-            f"--growth-stages {plan.text} has {planned[0]} there; give the stages that fit, or begin elsewhere"
+            f"{checkpoint.path} has {depth} {side} layers after {last} {'updates' if plan.in_updates else 'epochs'}, "
+            f"and --growth-stages {plan.text} has {planned[0]} there; give the stages that fit, or begin elsewhere"
         )
     return int(depth)
 

@@ -4,85 +4,97 @@ from __future__ import annotations
 
 import logging
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from torch import nn
 
 from fairseq_compat import UserError
 from fairseq_compat.checkpoints import require_one_value
-from fairseq_depthwise.growth.layer_sources import layer_sources
-from fairseq_depthwise.growth.parameter_sources import Growth
-from fairseq_depthwise.growth.trained_model import TrainedModel, block_size, read_trained_model
+from fairseq_depthwise.growth.layer_sources import block_size, layer_sources
+from fairseq_depthwise.growth.parameter_map import map_parameters, zero_new_branches
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig
 from fairseq_depthwise.models.base.model import StackModel
+
+if TYPE_CHECKING:
+    from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 
 logger = logging.getLogger(__name__)
 
 
 def start_from(
-    path: str,
+    checkpoint: Checkpoint,
     model: StackModel,
     options: EncoderDecoderConfig,
     *,
     sides: tuple[str, ...],
     strategy: str,
     init: str = "copy",
-) -> tuple[int, list[str]]:
-    """Copy a trained model's parameters into a new one, growing the ``sides`` to the new one's depth.
+) -> tuple[str, ...]:
+    """Copy the parameters of a checkpoint into a new model, and grow the ``sides`` to the model's depth.
 
-    Returns the updates that the trained model has seen, and the names of the parameters that growth added.
+    Returns:
+        the names of the parameters that growth added.
+
+    Raises:
+        UserError: the models differ in more than their depth.
     """
-    trained = read_trained_model(path, "--growth-from")
+    trained = checkpoint.converted()
     _require_same_options(trained, type(model), options, sides)
     depths = {side: (trained.depth(side), len(getattr(model, side).layers)) for side in sides}
     try:
-        sources = {
-            side: layer_sources(present, wanted, strategy, block_size(options, side), init)
-            for side, (present, wanted) in depths.items()
-            if present != wanted
-        }
-        growth = Growth(model, trained.values, sources, init)
-        if unused := trained.values.keys() - set(growth.values()):
+        sources = {}
+        for side, (present, wanted) in depths.items():
+            if present != wanted:
+                sources[side] = layer_sources(present, wanted, strategy, block_size(options, side), init)
+        parameter_map = map_parameters(model, trained.parameters, sources, init)
+        unused = trained.parameters.keys() - set(parameter_map.sources.values())
+        if unused:
             raise UserError(f"this model has no place for its {min(unused)}; give the same options")
-        grown = growth.grow(trained.values)
-        known = {name: grown[name] for name, source in growth.items() if source is not None}
-        nn.Module.load_state_dict(model, known, strict=False)
-        require_one_value(model, trained.values)
+        if init == "zero":
+            zero_new_branches(model, sources)
+        grown = parameter_map.apply(trained.parameters)
+        copied = {name: grown[name] for name, source in parameter_map.sources.items() if source is not None}
+        nn.Module.load_state_dict(model, copied, strict=False)
+        require_one_value(model, trained.parameters)
     except UserError as error:
-        raise UserError(f"--growth-from {path}: {error}") from None
+        raise UserError(f"{trained.name}: {error}") from None
     except RuntimeError as error:  # of another size; all options are the same
-        raise UserError(f"--growth-from {path} was trained with dictionaries of other sizes; give the same") from error
+        raise UserError(f"{trained.name} was trained with dictionaries of other sizes; give the same") from error
+
     logger.info(
         "started from %s, %d updates, %s%s",
-        path,
+        trained.path,
         trained.updates,
         ", ".join(f"{side} of {present} layers" for side, (present, _) in depths.items()),
         "".join(f"; {remark}" for remark in trained.remarks),
     )
-    if known.keys() != growth.keys():
-        logger.info("new, with first values as in any new model: %s", ", ".join(sorted(growth.keys() - known)))
-    return trained.updates, growth.new if sources else []
+    if parameter_map.built:
+        logger.info("new, with first values as in any new model: %s", ", ".join(sorted(parameter_map.built)))
+    return parameter_map.new if sources else ()
 
 
 def _require_same_options(
-    trained: TrainedModel, family: type[StackModel], wanted: EncoderDecoderConfig, sides: tuple[str, ...]
+    trained: Checkpoint, family: type[StackModel], wanted: EncoderDecoderConfig, sides: tuple[str, ...]
 ) -> None:
     """Raise :class:`UserError` naming what differs, unless a model with these options can start from ``trained``."""
     if trained.family is not family:
+        trained_family = getattr(trained.family, "__name__", trained.architecture)
         raise UserError(
-            f"--growth-from {trained.path} holds a {trained.family.__name__}, and --arch is a {family.__name__}; both "
-            "must be of one family, and fairseq's transformer is an sdt_transformer"
+            f"{trained.name} holds a {trained_family}, and --arch is a {family.__name__}; both must be of one family, "
+            "and fairseq's transformer is an sdt_transformer"
         )
+    config = trained.config
     free = {f"{side}_layers" for side in sides} | {"_name"}
-    if trained.options.share_all_embeddings and wanted.share_all_embeddings:
+    if config.share_all_embeddings and wanted.share_all_embeddings:
         free.add("share_decoder_input_output_embed")  # is part of it; fairseq's transformer says both
-    if not trained.options.max_relative_positions:
+    if not config.max_relative_positions:
         free.add("relative_position_terms")  # of nothing
-    differing = []
+    differences = []
     for field in fields(wanted):
-        before, now = getattr(trained.options, field.name), getattr(wanted, field.name)
-        changes = field.metadata.get("changes_parameters", True) and field.name not in free
-        added = field.metadata.get("addable") and not before
-        if changes and before != now and not added:
-            differing.append(f"--{field.name.replace('_', '-')} is {before} there and {now} here")
-    if differing:
-        raise UserError(f"--growth-from {trained.path}: {'; '.join(differing)}; a model is grown with its own options")
+        before, now = getattr(config, field.name), getattr(wanted, field.name)
+        changes_parameters = field.metadata.get("changes_parameters", True) and field.name not in free
+        is_added = field.metadata.get("addable") and not before
+        if changes_parameters and before != now and not is_added:
+            differences.append(f"--{field.name.replace('_', '-')} is {before} there and {now} here")
+    if differences:
+        raise UserError(f"{trained.name}: {'; '.join(differences)}; a model is grown with its own options")

@@ -261,7 +261,7 @@ def read_run(path: str) -> Run:
                 with suppress(*_DAMAGE):
                     run.read_line(line)
     if not run.readings:
-        raise UserError(f"{run.source} has no losses of a training in the form that report reads, --log-format json")
+        raise UserError(f"{run.source} has no losses; report reads the logs of fairseq-train --log-format json")
     return run
 
 

@@ -1,1 +1,1 @@
-"""A trained model made ready once, and raw text through it."""
+"""A translator that serves: over HTTP, and on the machines of a cluster."""

@@ -20,15 +20,15 @@ from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from omegaconf import DictConfig, open_dict
 
-from fairseq_compat import UserError, checkpoints, provenance
+from fairseq_compat import UserError, provenance
 from fairseq_compat.patching import replaces
+from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth
-from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES, layer_sources
+from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES, block_size, layer_sources
 from fairseq_depthwise.growth.live_growth import grow_trainer, require_growable_trainer
-from fairseq_depthwise.growth.parameter_sources import require_identity
+from fairseq_depthwise.growth.parameter_map import require_identity
 from fairseq_depthwise.growth.resuming import Restored, depth_to_resume
 from fairseq_depthwise.growth.stages import GrowthPlan, Stage, parse_stages
-from fairseq_depthwise.growth.trained_model import block_size
 from fairseq_depthwise.growth.warm_start import start_from
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig, check_values, option
 from fairseq_depthwise.optim.restart_schedule import RestartableSchedule
@@ -100,45 +100,60 @@ class GrowingTask(FairseqTask):
                 f"--arch {cfg._name} cannot be grown; the models of this plugin can, and a trained transformer can be "
                 "given with --growth-from to --arch sdt_transformer"
             )
-        given = self.growth_options
-        if not given.growth_stages:
+        options = self.growth_options
+        if not options.growth_stages:
             raise UserError(f"--task {self.name} needs --growth-stages, such as 6:2,12:2,18:")
         blocks = {side: block_size(cfg, side) for side in self.sides}
-        self.plan = parse_stages(given.growth_stages, strategy=given.growth_strategy, block_size=max(blocks.values()))
+        self.plan = parse_stages(
+            options.growth_stages, strategy=options.growth_strategy, block_size=max(blocks.values())
+        )
         for side in self.sides:
             _require_no_other_depth(cfg, side, self.plan)
-        restored = Restored.by(given)
+
+        restored = Restored.by(options)
         depth = self.plan.depths[0]
         if restored.path is not None:
-            state = checkpoints.load_checkpoint(restored.path, mapped=True)
-            depth = depth_to_resume(restored, state, self.sides[0], self.plan, given)
-            if not restored.counts_anew:
-                self._last_growth = LastGrowth.before(state)._replace(frozen=given.growth_freeze)
+            depth = self._resume(Checkpoint.open(restored.path), self.plan, counts_anew=restored.counts_anew)
         with open_dict(cfg):
             for side in self.sides:
                 cfg[f"{side}_layers"] = depth
         model = super().build_model(cfg, from_checkpoint)
-        if given.growth_init == "zero":
-            for before, after in itertools.pairwise(one for one in self.plan.depths if one >= depth):
+
+        if options.growth_init == "zero":
+            depths_to_come = [planned for planned in self.plan.depths if planned >= depth]
+            for before, after in itertools.pairwise(depths_to_come):
                 for side, in_block in blocks.items():
                     require_identity(getattr(model, side), self._layer_sources(before, after, in_block))
-        if restored.path is None and given.growth_from:
-            self._warm_start_step, new = start_from(
-                given.growth_from,
-                model,
-                dataclass_of_model.complete(cfg),
-                sides=self.sides,
-                strategy=given.growth_strategy,
-                init=given.growth_init,
-            )
-            self._last_growth = LastGrowth(tuple(new), given.growth_freeze)
-            recorded = provenance.recorded_in(checkpoints.load_checkpoint(given.growth_from, mapped=True))
-            found = provenance.of_dictionaries(self)
-            provenance.require_same(f"--growth-from {given.growth_from}", recorded, found, provenance.data_of(self))
-        frozen = self._last_growth.freeze(model)
-        if frozen:
-            logger.info("--growth-freeze %s: %s parameters do not train", given.growth_freeze, f"{frozen:,}")
+        if restored.path is None and options.growth_from:
+            checkpoint = Checkpoint.open(options.growth_from, "--growth-from")
+            self._start_from(checkpoint, model, dataclass_of_model.complete(cfg))
+        frozen_count = self._last_growth.freeze(model)
+        if frozen_count:
+            logger.info("--growth-freeze %s: %s parameters do not train", options.growth_freeze, f"{frozen_count:,}")
         return model
+
+    def _resume(self, checkpoint: Checkpoint, plan: GrowthPlan, *, counts_anew: bool) -> int:
+        """Return the depth of the checkpoint that fairseq is about to restore, and remember what it has frozen."""
+        options = self.growth_options
+        if not counts_anew:
+            self._last_growth = LastGrowth.before(checkpoint.state)._replace(frozen=options.growth_freeze)
+        return depth_to_resume(checkpoint, self.sides[0], plan, options, counts_anew=counts_anew)
+
+    def _start_from(self, checkpoint: Checkpoint, model: Any, config: EncoderDecoderConfig) -> None:
+        """Give a new model the parameters of a trained one, whose dictionaries must be the same."""
+        options = self.growth_options
+        new = start_from(
+            checkpoint,
+            model,
+            config,
+            sides=self.sides,
+            strategy=options.growth_strategy,
+            init=options.growth_init,
+        )
+        self._warm_start_step = checkpoint.updates
+        self._last_growth = LastGrowth(new, options.growth_freeze)
+        dictionaries = provenance.of_dictionaries(self)
+        provenance.require_same(checkpoint.name, checkpoint.provenance, dictionaries, provenance.data_of(self))
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps of the task: also the last growth, which decides what is frozen."""

@@ -20,7 +20,7 @@ from fairseq import checkpoint_utils, tasks, utils
 from fairseq import options as fairseq_options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from recipe_step import languages_of, run_folder, say, whole_number, write_json
-from result_tables import NOTHING, filled_table
+from result_tables import ResultTable
 from systems import FOLDER, System
 from toml_files import read_toml
 from trained_runs import average_suffix, checkpoint_of, seeds_to_evaluate, with_average
@@ -214,14 +214,15 @@ def _table(
     sentences: Mapping[str, Sequence[float]], tokens: Mapping[str, Sequence[float]], published: Mapping[str, str]
 ) -> str:
     """Return the speeds, and the ratio of the first system to the second if there is one, taken within rounds."""
-    rows = [["system", "sentences/s", "target tokens/s", "published"]]
+    table = ResultTable("system", "sentences/s", "target tokens/s", "published")
     for name in sentences:
-        rows.append([name, _range(sentences[name], 2), _range(tokens[name], 2), published.get(name, NOTHING)])
+        row = {"system": name, "published": published.get(name, "")}
+        table.add(row | {"sentences/s": _range(sentences[name], 2), "target tokens/s": _range(tokens[name], 2)})
     if len(sentences) > 1:
-        of_sentences = ratios(*sentences.values())
-        of_tokens = ratios(*tokens.values())
-        rows.append(["ratio", _range(of_sentences, 3), _range(of_tokens, 3), NOTHING])
-    return filled_table(rows)
+        of_sentences = _range(ratios(*sentences.values()), 3)
+        of_tokens = _range(ratios(*tokens.values()), 3)
+        table.add({"system": "ratio", "sentences/s": of_sentences, "target tokens/s": of_tokens})
+    return table.text()
 
 
 def _range(values: Sequence[float], digits: int) -> str:

@@ -1,4 +1,4 @@
-"""Scores a trained system of a recipe, beside what was published for it.
+"""Scores a trained system of a recipe beside the published numbers.
 
     python evaluate.py RECIPE SYSTEM
     python evaluate.py RECIPE SYSTEM --speed      how fast it decodes, instead
@@ -22,16 +22,16 @@ from typing import Any
 from language_report import language_report, language_scores
 from mean_scores import mean_scores, means_table
 from recipe_step import run_folder, run_step, write_json
-from result_tables import NOTHING, filled_table
+from result_tables import ResultTable
 from systems import Published
 from trained_runs import average_suffix, checkpoint_of, results_of, seeds_to_evaluate, with_average
 from training_times import times_table, training_times
 from translated_sets import EvaluationSet, evaluation_sets, translate_sets
 
-from fairseq_depthwise import tables
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.significance import paired_test
 from fairseq_depthwise.evaluation.translations import read_lines
+from fairseq_depthwise.tables import spread
 from recipes import RECIPES, baselines_of, system_of
 
 
@@ -132,22 +132,22 @@ def _translations(system: str, seed: str, test: EvaluationSet, metric: Translati
 
 
 def report(document: Mapping[str, Any], published: Sequence[Published]) -> str:
-    """Return the scores of a test set as a table, and what the columns mean."""
-    rows = [["metric", "seed", "score", "published", "baseline", "p", "signature"]]
+    """Return the scores of a test set as a table, and the meaning of p."""
+    table = ResultTable("metric", "seed", "score", "published", "baseline", "p", "signature")
     compared = False
     for name, runs in document["metrics"].items():
-        numbers = "; ".join(number.text for number in published if number.metric == name) or NOTHING
+        numbers = "; ".join(number.text for number in published if number.metric == name)
         for run in runs:
-            baseline = p = NOTHING
+            row = {"metric": name, "seed": run["seed"], "score": f"{run['score']:.2f}"}
+            row |= {"published": numbers, "signature": run["signature"]}
             if "baseline" in run:
                 compared = True
-                baseline = f"{run['baseline']} {run['baseline_score']:.2f}"
-                p = f"{run['p']:.3f}"
-            rows.append([name, run["seed"], f"{run['score']:.2f}", numbers, baseline, p, run["signature"]])
+                row |= {"baseline": f"{run['baseline']} {run['baseline_score']:.2f}", "p": f"{run['p']:.3f}"}
+            table.add(row)
         if len(runs) > 1:
-            mean = tables.spread([run["score"] for run in runs], 2)
-            rows.append([name, "mean", mean, numbers, NOTHING, NOTHING, NOTHING])
-    text = filled_table(rows)
+            mean = spread([run["score"] for run in runs], 2)
+            table.add({"metric": name, "seed": "mean", "score": mean, "published": numbers})
+    text = table.text()
     if compared:
         text += "\np: probability of a difference this large from the baseline by chance (paired bootstrap)\n"
     return text

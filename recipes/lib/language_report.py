@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from recipe_step import say
+from result_tables import ResultTable
 from systems import Published
 
-from fairseq_depthwise import tables
 from fairseq_depthwise.evaluation.languages import LanguageScore, summarize, why_missing
 from fairseq_depthwise.evaluation.translations import read_lines
 
@@ -70,14 +70,14 @@ def language_report(
 
     numbers = {number.metric: number.text for number in published}
     published_base = published_scores(PUBLISHED_BASE)
-    rows = [["direction", "score", "published"]]
+    table = ResultTable("direction", "score", "published")
     notes = []
     for group, by_name in scores.items():
         if not by_name:
             continue
         for name, score in by_name.items():
             signature = score.signature  # the same in all directions
-            rows.append([f"{group} {name}", f"{score.score:.2f}", "-"])
+            table.add({"direction": f"{group} {name}", "score": f"{score.score:.2f}"})
         summary = summarize(by_name, base[group] if base else None)
         means = {f"mean over {len(by_name)}": summary["mean"]}
         if group in published_base:
@@ -88,9 +88,11 @@ def language_report(
                 means[f"win_ratio over {baseline}"] = summary["win_ratio"]
             notes += [f"no {group} {name}: {reason}" for name, reason in why_missing(by_name).items() if reason]
         for name, value in means.items():
-            shown = "-" if value is None else f"{value:.2f}"
-            rows.append([f"{group} {name}", shown, numbers.get(f"{group} {name}", "-")])
+            row = {"direction": f"{group} {name}", "published": numbers.get(f"{group} {name}", "")}
+            if value is not None:
+                row["score"] = f"{value:.2f}"
+            table.add(row)
 
     notes.append("win_ratio: against the published scores of LALN + LALT (Zhang et al., 2020)")
     notes.append(signature)
-    return tables.aligned(rows) + "\n" + "".join(f"{note}\n" for note in notes)
+    return f"{table.text()}\n" + "".join(f"{note}\n" for note in notes)

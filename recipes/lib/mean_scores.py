@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from result_tables import NOTHING, filled_table
+from result_tables import ResultTable
 from systems import Published
 
 from fairseq_depthwise.tables import spread
@@ -55,35 +55,35 @@ def means_table(
     published_of_baselines: Mapping[str, Sequence[Published]],
 ) -> str:
     """Return means and differences as a table; each difference has a row of its own."""
-    rows = [["metric", "seed", f"mean of {len(tests)} sets", "published", "difference", "published", "from"]]
+    mean_column = f"mean of {len(tests)} sets"
+    table = ResultTable("metric", "seed", mean_column, "published", "difference", "published difference", "from")
     for metric, runs in means.items():
         paper = published_mean(published, metric, tests)
         papers = {name: published_mean(scores, metric, tests) for name, scores in published_of_baselines.items()}
-        lines = [(run["seed"], f"{run['mean']:.2f}", _signed(run["differences"])) for run in runs]
+        lines = [(run["seed"], [run]) for run in runs]
         if len(runs) > 1:
-            lines.append(("mean", spread([run["mean"] for run in runs], 2), _mean_differences(runs)))
-        for seed, mean, differences in lines:
-            start = [metric, seed, mean, NOTHING if paper is None else f"{paper:.2f}"]
-            # Beside each difference that of the printed means.
-            for baseline, difference in differences.items():
-                other = papers[baseline]
-                printed = NOTHING if paper is None or other is None else f"{paper - other:+.2f}"
-                rows.append([*start, difference, printed, baseline])
-            if not differences:
-                rows.append([*start, NOTHING, NOTHING, NOTHING])
-    return filled_table(rows)
+            lines.append(("mean", list(runs)))
+        for seed, of_seeds in lines:
+            row = {"metric": metric, "seed": seed, mean_column: spread([run["mean"] for run in of_seeds], 2)}
+            if paper is not None:
+                row["published"] = f"{paper:.2f}"
+            # A mean over seeds has the baselines that were evaluated with all of them.
+            baselines = list(of_seeds[0]["differences"])
+            for run in of_seeds:
+                baselines = [name for name in baselines if name in run["differences"]]
+            for baseline in baselines:
+                row["difference"] = _signed_spread([run["differences"][baseline] for run in of_seeds])
+                row["from"] = baseline
+                paper_of_baseline = papers[baseline]
+                row["published difference"] = ""
+                if paper is not None and paper_of_baseline is not None:
+                    row["published difference"] = f"{paper - paper_of_baseline:+.2f}"
+                table.add(row)
+            if not baselines:
+                table.add(row)
+    return table.text()
 
 
-def _signed(differences: Mapping[str, float]) -> dict[str, str]:
-    return {baseline: f"{difference:+.2f}" for baseline, difference in differences.items()}
-
-
-def _mean_differences(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the mean difference over seeds from each baseline that has all of them."""
-    result = {}
-    for baseline in runs[0]["differences"]:
-        if all(baseline in run["differences"] for run in runs):
-            differences = [run["differences"][baseline] for run in runs]
-            sign = "+" if fmean(differences) >= 0 else ""
-            result[baseline] = sign + spread(differences, 2)
-    return result
+def _signed_spread(differences: Sequence[float]) -> str:
+    sign = "+" if fmean(differences) >= 0 else ""
+    return sign + spread(differences, 2)

@@ -1,4 +1,4 @@
-"""Tokens of parallel text, by all cores; in order, and with memory that does not grow with the corpus."""
+"""Tokenizes parallel text on all cores, in order, with memory that does not grow with the corpus."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def tokenized(
 
 
 def _follow_parent() -> None:
-    """Leave Ctrl-C to the parent, and end with it, be it by SIGKILL: what stayed would hold what the parent locked."""
+    """Leave Ctrl-C to the parent, and end with it, also by SIGKILL; a process that stayed would hold its locks."""
     # The terminal sends Ctrl-C to all processes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -60,7 +60,7 @@ def _tokenized(kind: str, languages: tuple[str, ...], chunk: list[Pair]) -> list
 
 @cache
 def tokenizer(kind: str, language: str) -> Callable[[str], str]:
-    """Return what tokenizes a line.
+    """Return a function that tokenizes a line.
 
     ``moses`` is the plugin's ``--tokenizer moses_normalized``, without fairseq around it. ``moses-lower`` is what
     fairseq's own scripts for IWSLT do: the tokenizer alone, which escapes some characters, then lower case.

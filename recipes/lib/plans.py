@@ -117,7 +117,7 @@ class Plan:
         return tuned
 
     def grid(self, system: str) -> list[Run]:
-        """Return the trainings of a system's grid: all combinations, and what is tried beyond its edges so far."""
+        """Return the trainings of a system's grid: all combinations, and those beyond its edges so far."""
         runs = []
         for values in itertools.product(*self.axes.values()):
             runs.append(Run(system, 1, tuple(zip(self.axes, map(float, values), strict=True))))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from fairseq_depthwise import tables
-
-#: A cell that has nothing to say.
-NOTHING = "-"
+from fairseq_depthwise.tables import Table, aligned
 
 
-def filled_table(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table without the columns that say nothing in any row; the first row has the titles."""
-    columns = zip(*rows, strict=True)
-    filled = [column for column in columns if set(column[1:]) != {NOTHING}]
-    return tables.aligned(list(zip(*filled, strict=True)))
+class ResultTable(Table):
+    """Rows of cells by the names of their columns, printed without the columns that no row has a cell of."""
+
+    def text(self) -> str:
+        columns = zip(self.columns, *self.rows, strict=True)
+        filled = [column for column in columns if any(column[1:])]
+        rows = []
+        for row in zip(*filled, strict=True):
+            rows.append([cell or "-" for cell in row])
+        return aligned(rows)

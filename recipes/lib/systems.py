@@ -1,4 +1,4 @@
-"""What a system of a recipe is: an architecture, how it is trained, and what was published for it.
+"""A system of a recipe: an architecture, its training, and the published numbers.
 
 The systems themselves are in the TOML files of ``recipes/systems``; ``recipes.toml`` says which of them belong to which
 recipe. In such a file
@@ -56,7 +56,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Dropout:
-    """The three dropouts of a system. Its command names them all, whatever its architecture's defaults are.
+    """The three dropouts of a system. Its command names them all, so that no default of its architecture matters.
 
     Attributes:
         residual: of embeddings and sub-layers' outputs.
@@ -79,7 +79,7 @@ class Dropout:
 
 @dataclass(frozen=True)
 class Training:
-    """How a system is trained, whatever the machine.
+    """The training of a system, on any machine.
 
     Attributes:
         batch_tokens: tokens of an update, over all GPUs and accumulated steps.

@@ -1,4 +1,4 @@
-"""Trains a system of a recipe, on whatever there is: one CPU, several GPUs, several nodes.
+"""Trains a system of a recipe on one CPU, several GPUs or several nodes.
 
     bash recipes/train.sh RECIPE SYSTEM [options of fairseq-train]
     bash recipes/train.sh RECIPE SYSTEM --print      the command for the machine that the environment names

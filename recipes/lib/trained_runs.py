@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from dataclasses import replace
@@ -11,8 +12,9 @@ from made_of import digests, is_made_of, making
 from recipe_step import run_folder, say, whole_number
 from systems import System, Training
 
-from fairseq_compat import UserError, checkpoints
-from fairseq_depthwise.checkpoints.averaging import saved_checkpoints, write_average
+from fairseq_compat import UserError
+from fairseq_depthwise.checkpoints import averaging
+from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.sizes import depths_in
 
 
@@ -40,7 +42,7 @@ def trained_seeds(work: Path, system: str) -> list[str]:
 
 
 def with_average(system: System) -> System:
-    """Return the system with as many averaged checkpoints as ``AVERAGE`` says."""
+    """Return the system, with the number of averaged checkpoints of ``AVERAGE`` if it is set."""
     average = whole_number(os.environ, "AVERAGE", system.training.average, lowest=0)
     return replace(system, training=replace(system.training, average=average))
 
@@ -67,27 +69,26 @@ def checkpoint_of(system: System, folder: Path) -> Path:
 
 def average_of(training: Training, folder: Path, best: Path) -> Path:
     """Average a training's last checkpoints, unless that has been done."""
-    states = {}
-    for path in saved_checkpoints(str(best.parent)):
-        states[path] = checkpoints.load_checkpoint(path, mapped=True)
+    open_checkpoint = functools.cache(Checkpoint.open)
+    saved = [open_checkpoint(path) for path in averaging.saved_checkpoints(str(best.parent), open_checkpoint)]
     # Some papers leave out what was trained after the best checkpoint on the validation set.
     if training.up_to_best and best.exists():
-        best_update = checkpoints.updates_in(checkpoints.load_checkpoint(best, mapped=True))
-        states = {path: state for path, state in states.items() if checkpoints.updates_in(state) <= best_update}
+        best_update = open_checkpoint(str(best)).updates
+        saved = [checkpoint for checkpoint in saved if checkpoint.updates <= best_update]
 
     # A model that grows has fewer parameters in earlier checkpoints; only those of the last depth have a mean.
-    last = list(states)[-training.average :]
-    depths = [depths_in(states[path]["model"]) for path in last]
-    files = [path for path, depth in zip(last, depths, strict=True) if depth == depths[-1]]
-    if not files:
+    last = saved[-training.average :]
+    depths = [depths_in(checkpoint.parameters) for checkpoint in last]
+    last = [checkpoint for checkpoint, depth in zip(last, depths, strict=True) if depth == depths[-1]]
+    if not last:
         raise UserError(f"{best.parent} has no checkpoint of an epoch or of a number of updates yet; train longer")
-    if len(files) < training.average:
-        say(f"averaging the {len(files)} checkpoints of the last depth in {best.parent}, not {training.average}")
+    if len(last) < training.average:
+        say(f"averaging the {len(last)} checkpoints of the last depth in {best.parent}, not {training.average}")
 
     # Another AVERAGE has another file.
     average = folder / f"average{average_suffix().removeprefix('-average')}.pt"
-    inputs = digests(files)
+    inputs = digests([checkpoint.path for checkpoint in last])
     if not is_made_of(average, inputs):
         with making(average, inputs):
-            write_average(files, str(average))
+            averaging.average(last).write(average)
     return average

@@ -13,7 +13,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from recipe_step import run_folder
-from result_tables import NOTHING, filled_table
+from result_tables import ResultTable
 
 from fairseq_compat import UserError
 from fairseq_depthwise.reports.training_hours import TrainingTime, share_saved, training_time, why_not_comparable
@@ -61,33 +61,37 @@ def _time_of(folder: Path) -> TrainingTime | None:
 
 def times_table(runs: Sequence[dict[str, Any]]) -> str:
     """Return hours and shares saved as a table with notes; runs are those of :func:`training_times`."""
+    table = ResultTable("seed", "hours", "trained on", "updates", "saved", "baseline", "its hours", "its updates")
+    notes = []
     timed = [run for run in runs if "hours" in run]
-    missing = [run["seed"] for run in runs if "hours" not in run]
-    notes = [f"seed {seed}: no hours, as its train.log is missing or has no seconds of training" for seed in missing]
-    if not timed:
-        return "".join(f"{note}\n" for note in notes)
-    rows = [["seed", "hours", "trained on", "updates", "saved", "baseline", "its hours", "its updates"]]
-    for run in timed:
-        row = [run["seed"], f"{run['hours']:.4g}", run["trained_on"], f"{run['updates']:,}"]
-        baseline = run.get("baseline")
-        # Nothing to compare with.
-        if baseline is None:
-            row += [NOTHING] * 4
-        else:
-            saved = NOTHING if run["saved"] is None else f"{run['saved']:.1%}"
-            row += [saved, baseline["system"], f"{baseline['hours']:.4g}", f"{baseline['updates']:,}"]
-        rows.append(row)
+    for run in runs:
+        seed = run["seed"]
+        if "hours" not in run:
+            notes.append(f"seed {seed}: no hours, as its train.log is missing or has no seconds of training")
+            continue
+        row = {"seed": seed, "hours": f"{run['hours']:.4g}", "trained on": run["trained_on"]}
+        row["updates"] = f"{run['updates']:,}"
+        if "baseline" in run:
+            baseline = run["baseline"]
+            row |= {"baseline": baseline["system"], "its hours": f"{baseline['hours']:.4g}"}
+            row["its updates"] = f"{baseline['updates']:,}"
+        if run.get("saved") is not None:
+            row["saved"] = f"{run['saved']:.1%}"
+        table.add(row)
         if not run["ended"]:
-            notes.append(f"seed {run['seed']}: its training has not ended")
+            notes.append(f"seed {seed}: its training has not ended")
         elif run.get("not_comparable"):
-            notes.append(f"seed {run['seed']}: no share saved: {run['not_comparable']}")
+            notes.append(f"seed {seed}: no share saved: {run['not_comparable']}")
+
     if len(timed) > 1:
+        hours = [run["hours"] for run in timed]
+        row = {"seed": "mean", "hours": f"{fmean(hours):.4g} ± {stdev(hours):.2g}"}
         shares = [run["saved"] for run in timed if run.get("saved") is not None]
-        saved = f"{fmean(shares):.1%}" if shares else NOTHING
-        rows.append(["mean", _mean([run["hours"] for run in timed]), NOTHING, NOTHING, saved] + [NOTHING] * 3)
+        if shares:
+            row["saved"] = f"{fmean(shares):.1%}"
+        table.add(row)
+    text = "".join(f"{note}\n" for note in notes)
+    if not timed:
+        return text
     meaning = "hours: of all GPUs, or of all processes on a CPU, in training steps; saved: of the baseline's hours"
-    return filled_table(rows) + "\n" + "".join(f"{note}\n" for note in (*notes, meaning))
-
-
-def _mean(hours: Sequence[float]) -> str:
-    return f"{fmean(hours):.4g} ± {stdev(hours):.2g}"
+    return f"{table.text()}\n{text}{meaning}\n"

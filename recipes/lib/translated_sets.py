@@ -1,4 +1,4 @@
-"""The test sets of a recipe, translated with a checkpoint; what was translated with it before is not done again.
+"""The test sets of a recipe, translated with a checkpoint once.
 
 Test sets of a language pair are translated by fairseq-generate, from text that was split into subwords as in training.
 Those of a many-to-many model, in every direction, are translated from raw text by ``fairseq-depthwise translate``.

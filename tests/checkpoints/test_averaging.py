@@ -15,8 +15,13 @@ from torch import Tensor
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_depthwise.checkpoints import averaging
+from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 
 NAMES = ("first.pt", "second.pt", "third.pt")
+
+
+def write_average(paths: Sequence[str], output: str, **options: Any) -> None:
+    averaging.average(list(map(Checkpoint.open, paths)), **options).write(output)
 
 
 def average_of(states: Sequence[Mapping[str, Tensor]], names: Sequence[str]) -> dict[str, Tensor]:
@@ -103,7 +108,7 @@ def test_tied_tensors_stay_tied_in_the_file(tmp_path: Path) -> None:
         table = torch.full((4, 2), number)
         model = {"encoder.embed": table, "decoder.embed": table, "output": table, "other": torch.full((4, 2), number)}
         paths.append(save(tmp_path, f"checkpoint{number:.0f}.pt", model))
-    averaging.write_average(paths, str(tmp_path / "average.pt"))
+    write_average(paths, str(tmp_path / "average.pt"))
     model = checkpoints.load_checkpoint(tmp_path / "average.pt")["model"]
     assert model["encoder.embed"].data_ptr() == model["decoder.embed"].data_ptr() == model["output"].data_ptr()
     assert model["other"].data_ptr() != model["output"].data_ptr()
@@ -132,7 +137,7 @@ def test_depths_are_compared_before_anything_is_averaged(
         paths.append(save(tmp_path, f"{number}.pt", {f"{layer}.weight": torch.ones(2) for layer in layers}))
     read: list[str] = []
     with pytest.raises(UserError, match=said):
-        averaging.write_average(paths, str(tmp_path / "average.pt"), progress=read.append)
+        write_average(paths, str(tmp_path / "average.pt"), progress=read.append)
     assert read == []
     assert not (tmp_path / "average.pt").exists()
 
@@ -144,7 +149,7 @@ def test_a_copy_does_not_count_twice(tmp_path: Path) -> None:
     os.link(first, link := str(tmp_path / "link.pt"))
     for again in (first, copy, link):
         with pytest.raises(UserError, match=f"{again} is the same as {first}"):
-            averaging.write_average([first, other, again], str(tmp_path / "average.pt"))
+            write_average([first, other, again], str(tmp_path / "average.pt"))
 
 
 # The file.
@@ -156,7 +161,7 @@ def test_output_is_the_last_input_with_the_mean_and_no_optimizer(tmp_path: Path)
     paths = [save(tmp_path, name, state) for name, state in zip(NAMES[:2], states, strict=False)]
     paths.append(save(tmp_path, NAMES[2], states[2], **more))
     read: list[str] = []
-    averaging.write_average(paths, str(tmp_path / "average.pt"), progress=read.append)
+    write_average(paths, str(tmp_path / "average.pt"), progress=read.append)
     assert read == paths
     state = checkpoints.load_checkpoint(tmp_path / "average.pt")
     for name in states[0]:

@@ -22,10 +22,10 @@ from fairseq_compat import checkpoints, provenance
 from fairseq_compat.outputs import MARKER
 from fairseq_depthwise import cli
 from fairseq_depthwise.checkpoints.checkpoint import from_pretrained
-from fairseq_depthwise.checkpoints.stock_transformer import is_unused_copy
-from fairseq_depthwise.serving.beam_search import BeamOptions
-from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
-from fairseq_depthwise.serving.text_codec import TextOptions
+from fairseq_depthwise.checkpoints.fairseq_transformer import is_unused_copy
+from fairseq_depthwise.translation.beam_search import BeamOptions
+from fairseq_depthwise.translation.text_codec import TextOptions
+from fairseq_depthwise.translation.translator import LoadedTranslator, TranslatorOptions
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")

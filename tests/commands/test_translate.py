@@ -14,7 +14,7 @@ import pytest
 from probe_checkpoints import checkpoint_of, data_in
 
 from fairseq_depthwise import cli
-from fairseq_depthwise.serving.loaded_translator import LoadedTranslator
+from fairseq_depthwise.translation.translator import LoadedTranslator
 
 SEARCH = ["--beam", "2", "--max-len-b", "8", "--cpu"]
 LINES = ["w0 w1", "", "w3 w1 w2 w7 w7 w6", "w5", "w2 w2 w2", "w6 w1 w0"]

@@ -14,8 +14,8 @@ import torch._inductor
 from probe_checkpoints import checkpoint_of
 
 from fairseq_depthwise import cli
-from fairseq_depthwise.serving import compiled_graphs
-from fairseq_depthwise.serving.kept_graphs import VARIABLE
+from fairseq_depthwise.backends import compiled
+from fairseq_depthwise.backends.graph_cache import VARIABLE
 
 LINES = ["w0 w1", "", "w3 w1 w2 w7 w7 w6", "w5", "w2 zz w2", "w6 w1 w0 w0 w4 w5 w5 w1"]
 
@@ -38,8 +38,8 @@ def translate(
 ) -> Translate:
     """``translate(checkpoint, *options)``: the lines on stdout, and those on stderr."""
     monkeypatch.setenv(VARIABLE, str(cache))
-    monkeypatch.setattr(compiled_graphs, "_SETTINGS", QUICK)
-    monkeypatch.setitem(compiled_graphs._PARTS, "step_few", {})
+    monkeypatch.setattr(compiled, "_SETTINGS", QUICK)
+    monkeypatch.setitem(compiled._PARTS, "step_few", {})
     text = tmp_path / "text"
     text.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
 
@@ -77,8 +77,8 @@ def test_it_is_compiled_once_and_translates_the_same(
     assert sorted(os.listdir(folder)) == ["encoder.pt2", "made_by.json", "step_few.pt2", "step_many.pt2"]
     # What is compiled is used without being asked for.
     used = []
-    loaded = compiled_graphs._loaded
-    monkeypatch.setattr(compiled_graphs, "_loaded", lambda folder: used.append(folder) or loaded(folder))
+    loaded = compiled._loaded
+    monkeypatch.setattr(compiled, "_loaded", lambda folder: used.append(folder) or loaded(folder))
     assert translate(checkpoint, *search.split())[0] == found
     assert used == [folder]
     assert translate(checkpoint, *search.split(), "--no-compile")[0] == expected

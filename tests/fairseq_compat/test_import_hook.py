@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -69,3 +70,20 @@ def test_starting_python_loads_the_hook_once_and_none_of_the_packages(run_python
     }  # fmt: skip
     assert not {"torch", "numpy", "hydra", "omegaconf", "sacrebleu"}.intersection(loaded)
     assert other == [loaded, finders]
+
+
+def test_a_check_is_called_before_a_function_with_the_arguments_that_it_names() -> None:
+    calls = []
+
+    def check(second: int, first: int) -> None:
+        calls.append((first, second))
+
+    def function(first: int, second: int = 2, *more: int, **options: int) -> int:
+        return first + second + sum(more) + sum(options.values())
+
+    module: Any = ModuleType("sample")
+    vars(module)["function"] = function
+    with Patch(check, ("sample",), None, before="function").around(module):
+        pass
+    assert (module.function(1), module.function(1, 5, 7, third=9)) == (3, 22)
+    assert calls == [(1, 2), (1, 5)]

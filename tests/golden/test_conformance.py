@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fairseq_depthwise import cli
-from fairseq_depthwise.serving import compiled_graphs
-from fairseq_depthwise.serving.kept_graphs import VARIABLE
+from fairseq_depthwise.backends import compiled
+from fairseq_depthwise.backends.graph_cache import VARIABLE
 
 EARLIER = Path(__file__).parents[1] / "earlier"
 OURS = ("sdt", "depthwise_lstm", "depthwise_lstm_two_cells", "mute_sequential")
@@ -57,8 +57,8 @@ def test_every_way_translates_alike(
     if way == "compiled" and shutil.which("g++") is None:
         pytest.skip("there is no C++ compiler here")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(compiled_graphs, "_SETTINGS", QUICK)
-    monkeypatch.setitem(compiled_graphs._PARTS, "step_few", {})
+    monkeypatch.setattr(compiled, "_SETTINGS", QUICK)
+    monkeypatch.setitem(compiled._PARTS, "step_few", {})
     export, options = WAYS[way]
     model, data = str(EARLIER / system / "checkpoint_last.pt"), ["--data", str(EARLIER / "data-bin")]
     if export is not None:

@@ -67,7 +67,7 @@ def test_what_changes_after_each_growth(
 def test_what_old_and_new_layers_share_counts_as_old(sharing: str) -> None:
     deep = trained("depthwise_lstm_transformer", depthwise_sharing=sharing)
     growth = grow(deep, "depthwise_lstm_transformer", {"encoder": [0, 1, 2, 2]}, depthwise_sharing=sharing)
-    LastGrowth(tuple(growth.new), "copied").freeze(deep)
+    LastGrowth(growth.new, "copied").freeze(deep)
     learning = {name for name, value in deep.named_parameters() if value.requires_grad and "encoder.layers" in name}
     assert layers_of(learning) == {"3"}
     assert any("gates" in name for name in learning) == (sharing == "none")

@@ -14,7 +14,7 @@ from tiny_models import VARIANTS
 from torch import nn
 
 from fairseq_compat import UserError
-from fairseq_depthwise.growth.parameter_sources import grow_model
+from fairseq_depthwise.growth.parameter_map import grow_model
 
 SDT, DEPTHWISE = "sdt_transformer", "depthwise_lstm_transformer"
 

@@ -22,7 +22,7 @@ from fairseq_depthwise import cli
 from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth
 from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES, layer_sources
 from fairseq_depthwise.growth.optimizer_moments import give_moments, moments_of
-from fairseq_depthwise.growth.parameter_sources import grow_model
+from fairseq_depthwise.growth.parameter_map import grow_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.cuda.amp.autocast:FutureWarning")  # fairseq's call
 
@@ -194,7 +194,7 @@ def test_what_belongs_to_a_layer_moves_with_it(case: Case) -> None:
     give_moments(grown := Sgd(model), model, moments, names)
     for name, parameter in model.named_parameters():
         known = grown.optimizer.state.get(parameter)
-        assert (not known) == (names[name] is None)
+        assert (not known) == (names.sources[name] is None)
         if known:
             assert torch.equal(known["momentum_buffer"], parameter), name
 
@@ -221,7 +221,7 @@ def test_with_zero_it_computes_the_same_or_is_refused(case: Case) -> None:
     growth = case.grow(model, "zero")
     torch.testing.assert_close(scores(model), before, rtol=1e-9, atol=1e-9)
     # Nothing new is cut off: it learns in a few updates, though all that was there before is frozen.
-    LastGrowth(tuple(growth.new), "trained").freeze(model)
+    LastGrowth(growth.new, "trained").freeze(model)
     start = {name: value.clone() for name, value in getattr(model, case.side).named_parameters()}
     optimizer = torch.optim.Adam([one for one in model.parameters() if one.requires_grad], lr=0.01)
     for _ in range(4):

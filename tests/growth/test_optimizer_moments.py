@@ -18,7 +18,7 @@ from tiny_models import build_tiny
 from torch import Tensor, nn
 
 from fairseq_depthwise.growth.optimizer_moments import give_moments, moments_of
-from fairseq_depthwise.growth.parameter_sources import Growth
+from fairseq_depthwise.growth.parameter_map import ParameterMap
 
 #: So large that a step is more than the rounding of half precisions.
 RATE = 0.1
@@ -157,7 +157,7 @@ def shallow(way: str, family: str = "sdt_transformer", **options: Any) -> nn.Mod
     return build_tiny(family, **(options or SDT)).to(WAYS[way][0])
 
 
-def grow_sdt(model: nn.Module) -> Growth:
+def grow_sdt(model: nn.Module) -> ParameterMap:
     """From 2 encoder layers to 4."""
     return grow(model, "sdt_transformer", {"encoder": [0, 1, 0, 1]}, **SDT)
 

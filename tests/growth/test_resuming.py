@@ -12,7 +12,7 @@ from growth_checkpoints import save
 from omegaconf import OmegaConf
 
 from fairseq_compat import UserError
-from fairseq_compat.checkpoints import load_checkpoint
+from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.growth.resuming import Restored, depth_to_resume
 from fairseq_depthwise.growth.stages import parse_stages
 
@@ -91,7 +91,8 @@ def checkpoint(path: Path, layers: int, *, epoch: int = 1, iterations: int = 0, 
 def resumed(path: str, text: str, side: str = "encoder", **options: Any) -> int:
     plan = parse_stages(text, strategy="top")
     given = options_of(Path(path).parent / "run", **{"restore_file": path, **options})
-    return depth_to_resume(Restored.by(given), load_checkpoint(path), side, plan, given)
+    counts_anew = Restored.by(given).counts_anew
+    return depth_to_resume(Checkpoint.open(path), side, plan, given, counts_anew=counts_anew)
 
 
 #: ``2:2,4:1,6:``: epoch and batches in it as fairseq writes them -> depths that agree.

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fairseq_compat import UserError
 from fairseq_compat.provenance import options_class
-from fairseq_depthwise.growth.trained_model import read_trained_model
+from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.growth.warm_start import start_from
 
 #: What fairseq's tiny transformer is among ours: its sizes, no connections, no relative positions.
@@ -38,7 +38,7 @@ def started(
     """A new model of the family, started from the file."""
     model = build_tiny(family, **options)
     config = options_class(family).complete(SimpleNamespace(**FAMILIES[family] | options))
-    start_from(path, model, config, sides=sides, strategy=strategy)
+    start_from(Checkpoint.open(path, "--growth-from"), model, config, sides=sides, strategy=strategy)
     return model
 
 
@@ -67,13 +67,13 @@ def test_a_family_and_its_presets_are_read(tmp_path: Path, arch: str, old: bool)
     state = checkpoint_of(values, {**given, "_name": arch})
     if old:
         state |= {"cfg": None, "args": Namespace(**given, arch=arch, data="somewhere")}
-    found = read_trained_model(save(tmp_path / "ours.pt", state))
+    found = Checkpoint.open(save(tmp_path / "ours.pt", state)).converted()
     assert found.family is MODEL_REGISTRY[family]
     expected = options_class(family).complete(SimpleNamespace(**(FAMILIES[family] | {"encoder_layers": 2})))
-    assert {**vars(found.options), "_name": None} == {**vars(expected), "_name": None}
+    assert {**vars(found.config), "_name": None} == {**vars(expected), "_name": None}
     assert (found.depth("encoder"), found.depth("decoder"), found.updates, found.remarks) == (2, 3, 7, ())
-    assert found.values.keys() == values.keys()
-    assert all(torch.equal(found.values[name], value) for name, value in values.items())
+    assert found.parameters.keys() == values.keys()
+    assert all(torch.equal(found.parameters[name], value) for name, value in values.items())
 
 
 @the_stock_encoders_call

@@ -26,7 +26,7 @@ from scipy.stats import t
 from tiny_models import task_of
 
 from fairseq_compat import UserError
-from fairseq_depthwise.checkpoints.stock_transformer import is_unused_copy
+from fairseq_depthwise.checkpoints.fairseq_transformer import is_unused_copy
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.significance import COLUMNS, corpus_bleu, count_sentences, to_text
 from fairseq_depthwise.figures import write_figure

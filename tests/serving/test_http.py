@@ -22,9 +22,9 @@ from probe_checkpoints import checkpoint_of
 from served import PATIENCE, Client, FakeTranslator, served
 
 from fairseq_depthwise.analysis.explained_sentence import explain
-from fairseq_depthwise.serving.beam_search import BeamOptions
 from fairseq_depthwise.serving.http import connections
-from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
+from fairseq_depthwise.translation.beam_search import BeamOptions
+from fairseq_depthwise.translation.translator import LoadedTranslator, TranslatorOptions
 
 pytestmark = pytest.mark.slow
 

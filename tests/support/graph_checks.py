@@ -11,8 +11,8 @@ from fairseq.sequence_generator import SequenceGenerator
 from tiny_models import MUTE_VARIANTS, SDT_VARIANTS, VARIANTS
 from torch import Tensor
 
-from fairseq_depthwise.modules.decoding.graph_search import Graphs, GraphSearch, SearchLimits
-from fairseq_depthwise.modules.decoding.search_graphs import EncoderGraph, StepGraph
+from fairseq_depthwise.backends.graph_search import Graphs, GraphSearch, SearchLimits
+from fairseq_depthwise.backends.graphs import EncoderGraph, StepGraph
 
 #: Every variant of a model, those of what surrounds the layers included.
 ALL_VARIANTS: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ from fairseq.models import MODEL_REGISTRY, FairseqEncoderDecoderModel
 from tiny_models import FAMILIES, SOURCE, TARGET, task_of
 from torch import Tensor, nn
 
-from fairseq_depthwise.growth.parameter_sources import Growth, grow_model
+from fairseq_depthwise.growth.parameter_map import ParameterMap, grow_model
 
 
 def build(family: str, **options: Any) -> FairseqEncoderDecoderModel:
@@ -33,7 +33,7 @@ def grow(
     family: str,
     sources: dict[str, list[int]],
     **options: Any,
-) -> Growth:
+) -> ParameterMap:
     depths = {f"{side}_layers": len(layers) for side, layers in sources.items()}
     return grow_model(model, lambda: build(family, **(options | depths)), sources)
 

@@ -15,7 +15,8 @@ from typing import Any
 from fairseq_compat import UserError
 from fairseq_depthwise.serving.http.app import Service
 from fairseq_depthwise.serving.http.connections import server_of
-from fairseq_depthwise.serving.options import ServerOptions, TranslatorOptions
+from fairseq_depthwise.serving.server_options import ServerOptions
+from fairseq_depthwise.translation.translation_options import TranslatorOptions
 
 #: Seconds after which a test fails rather than waits.
 PATIENCE = 30.0

@@ -70,6 +70,7 @@ def test_sacrebleu_is_that_of_the_command(
         "--constraints", "--replace-unk", "--shard-id 1", "--print-step", "--retain-iter-history", "--temperature 0",
         "--min-len 99", "--min-len 99 --max-len-a 0.1", "--post-process words", "--model-overrides {", "--nbest 4",
         "--model-overrides {'beem':4}", "--eos-token w1", "--retain-dropout-modules decoders --retain-dropout",
+        "--scoring chrf --sacrebleu",
     ],
 )  # fmt: skip
 def test_what_has_no_effect_is_refused(words: str, refusal: Callable[..., str], generate: list[object]) -> None:

@@ -206,7 +206,7 @@ def test_python_interfaces_run_no_code_either(
 ) -> None:
     from fairseq.models.transformer import TransformerModel
 
-    from fairseq_depthwise.serving.loaded_translator import LoadedTranslator
+    from fairseq_depthwise.translation.translator import LoadedTranslator
 
     trap = Trap(tmp_path)
     for place in ("model", "args"):

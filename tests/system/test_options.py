@@ -134,6 +134,12 @@ def test_what_has_no_effect_is_refused(command: str) -> None:
     require_effects(command, ["data", "--num-workers", "3"])
 
 
+@pytest.mark.parametrize("words", ["--ddp-backend slowmo --slowmo-momentum 0.1", "--sampling-method=temperature"])
+def test_an_option_has_an_effect_with_the_value_that_it_needs(words: str) -> None:
+    require_effects("train", words.split())
+    require_effects("generate", ["--distributed-world-size=1"])
+
+
 # What runs.
 
 

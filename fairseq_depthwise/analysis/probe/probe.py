@@ -43,9 +43,9 @@ from fairseq_depthwise.models.linearized.model import (
     passes_pairs,
 )
 from fairseq_depthwise.options import between, require_extra
-from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
-from fairseq_depthwise.serving.text_codec import post_process_for
 from fairseq_depthwise.tables import json_text
+from fairseq_depthwise.translation.beam_search import BeamOptions, BeamSearch
+from fairseq_depthwise.translation.text_codec import post_process_for
 
 #: Options that finished rows depend on. More layers or states may be requested later.
 _SETTINGS = ("train_subset", "max_tokens_used", "subset", "beam", "metric")
@@ -63,7 +63,7 @@ class Probe:
 
     def __init__(self, checkpoint: str, folder: str, options: argparse.Namespace) -> None:
         self.options = options
-        self.loaded = loaded = load_model(checkpoint, options.data)
+        self.loaded = loaded = load_model(checkpoint, options.data, with_digest=True)
         if loaded.architecture == ARCHITECTURE:
             raise UserError(f"{checkpoint} holds a linearized model; give the trained model that it was made from")
         self.layers = layers_named(options.layers, depths_of(loaded.model), f"--layers {options.layers}", checkpoint)
@@ -77,7 +77,7 @@ class Probe:
         loaded.sentences(options.train_subset)  # which refuses one that is missing
         settings = {
             "checkpoint": os.path.basename(checkpoint),
-            "checksum": file_digest(checkpoint),
+            "checksum": loaded.checkpoint.digest,
             "data": digest_of_data(options.data, (options.train_subset, options.subset)),
             "post_process": self.post_process,
             "length_penalty": options.lenpen,
@@ -104,7 +104,7 @@ class Probe:
         # The rows in the order of the table: one state after the other, layers from the lowest up.
         replaced = [(layer, state) for state, layer in product(self.states, self.layers)]
         if not self.options.no_checkpoints:
-            record.write_checkpoints(loaded.path, {key: fits[key] for key in replaced})
+            record.write_checkpoints(loaded.checkpoint, {key: fits[key] for key in replaced})
         keys = [(NONE, ""), *replaced]
         for layer, state in keys:
             if (layer, state) not in record.rows:

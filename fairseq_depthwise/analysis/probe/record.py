@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
 from fairseq_compat import UserError, checkpoints, provenance
 from fairseq_compat.files import atomic_write, require_file
 from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
+from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.models.linearized.model import ARCHITECTURE, plain_options
 
 #: Name of the row in which no layer is replaced.
@@ -160,7 +160,7 @@ class ProbeRecord:
         path = self._listed(self._maps.name)
         checkpoints.save({" ".join(key): vars(fit) for key, fit in fits.items()}, path)
 
-    def write_checkpoints(self, trained: str, fits: Fits) -> None:
+    def write_checkpoints(self, trained: Checkpoint, fits: Fits) -> None:
         """Write the checkpoints of rows that have none, for the checkpoint of a trained model."""
         for (layer, state), fit in fits.items():
             path = self._listed(self._name("checkpoints", layer, state, "pt"))
@@ -181,10 +181,9 @@ class ProbeRecord:
         return f"{kind}/{stem}.{suffix}"
 
 
-def write_linearized(path: str, output: str | Path, layer: str, state: str, fit: LinearFit) -> None:
+def write_linearized(trained: Checkpoint, output: str | Path, layer: str, state: str, fit: LinearFit) -> None:
     """Write the checkpoint of a ``linearized_transformer`` in which one layer is replaced, as after training it."""
-    trained = checkpoints.load_checkpoint(path, mapped=True)
-    values = trained["model"]
+    values = trained.parameters
     side, number = layer.split(".")
     prefix = f"{side}.layers.{int(number) - 1}."
     like = next(value for name, value in values.items() if name.startswith(prefix))
@@ -196,25 +195,23 @@ def write_linearized(path: str, output: str | Path, layer: str, state: str, fit:
         model[name] = value
     model[f"{prefix}linear.weight"] = fit.weight.to(like.dtype)
     model[f"{prefix}linear.bias"] = fit.bias.to(like.dtype)
-    cfg: dict[str, Any] = trained.get("cfg") or OmegaConf.to_container(
-        checkpoint_utils.load_checkpoint_to_cpu(path)["cfg"], resolve=True, enum_to_str=True
-    )
+    cfg: Any = trained.state.get("cfg") or OmegaConf.to_container(trained.cfg, resolve=True, enum_to_str=True)
     options = {
         "_name": ARCHITECTURE,
-        "probe_path": path,
+        "probe_path": trained.path,
         "probe_layers": layer,
         "probe_state": state or "pair",
-        "probe_model": json.dumps(plain_options(trained)),
+        "probe_model": json.dumps(plain_options(trained.state)),
     }
     checkpoints.save(
         {
             "args": None,
             "cfg": {**cfg, "model": options},
             "model": model,
-            "optimizer_history": trained.get("optimizer_history"),
-            "extra_state": {provenance.ENTRY: provenance.recorded_in(trained)},
+            "optimizer_history": trained.state.get("optimizer_history"),
+            "extra_state": {provenance.ENTRY: trained.provenance},
             "last_optimizer_state": None,
-            "task_state": trained.get("task_state") or {},
+            "task_state": trained.state.get("task_state") or {},
         },
         output,
     )

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fairseq_depthwise.analysis.analysis import draw_legend, draw_line, finish_panel
 from fairseq_depthwise.analysis.probe.record import NONE, ProbeRow
-from fairseq_depthwise.figures import write_figure
+from fairseq_depthwise.figures import draw_legend, draw_line, finish_panel, write_figure
 from fairseq_depthwise.modules.stack import SIDES
 from fairseq_depthwise.tables import aligned, decimal
 

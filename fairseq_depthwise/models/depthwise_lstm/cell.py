@@ -138,11 +138,11 @@ class DepthwiseCell(nn.Module):
     """One step up the stack: from the state below a layer and the layer's attention to the state above it.
 
     Attributes:
-        has_gates: whether the cell is built from gates as well (see :class:`DepthwiseLSTMCell`), and has
-            ``gate_values``; otherwise it is built from a hidden net alone.
+        gate_names: of the gates that its ``gate_values`` returns, for analyses. A cell with gates is built from them
+            and a hidden net (see :class:`DepthwiseLSTMCell`); one without is built from a hidden net alone.
     """
 
-    has_gates: bool = False
+    gate_names: tuple[str, ...] = ()
 
     def forward(self, attended: Tensor, state: DepthwiseState) -> DepthwiseState:
         """Compute the state above from the state below and the attention's output (T x B x d, or 2d)."""
@@ -159,7 +159,7 @@ class DepthwiseLSTMCell(DepthwiseCell):
         observer: called in every training forward.
     """
 
-    has_gates = True
+    gate_names = ("input_gate", "forget_gate", "output_gate")
 
     def __init__(
         self,
@@ -202,9 +202,6 @@ class DepthwiseLSTMCell(DepthwiseCell):
             with torch.no_grad():
                 self.observer(gates, above)
         return above
-
-    #: Names of the gates that :meth:`gate_values` returns, for analyses.
-    gate_names = ("input_gate", "forget_gate", "output_gate")
 
     def gate_values(self, attended: Tensor, state: DepthwiseState) -> GateValues:
         """Return the gates that :meth:`forward` computes from the same arguments."""

@@ -96,7 +96,7 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
                 f"--depthwise-gate-scope model is impossible with --decoder-merge {self.decoder_merge}: the gates of "
                 "encoder and decoder read different widths; leave it at stack"
             )
-        if not CELLS[self.depthwise_cell].has_gates:
+        if not CELLS[self.depthwise_cell].gate_names:
             reason = f"belongs to the gates of a cell, and --depthwise-cell {self.depthwise_cell} has none"
             self.require_defaults(_GATE_OPTIONS, reason)
 
@@ -184,7 +184,7 @@ class DepthwiseStacks(Stacks):
         config = self.config
         cell_class: Any = CELLS[config.depthwise_cell]
         shared_net = self._new_net(input_dim) if config.depthwise_sharing == "all" else None
-        if not cell_class.has_gates:
+        if not cell_class.gate_names:
             return lambda: cell_class(hidden_net=shared_net or self._new_net(input_dim))
 
         shared_gates = self._model_gates

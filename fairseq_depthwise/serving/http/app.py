@@ -26,7 +26,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from fairseq_compat import UserError
 from fairseq_depthwise.serving.http.batching import Batcher
-from fairseq_depthwise.serving.options import ServerOptions, TranslatorOptions
+from fairseq_depthwise.serving.server_options import ServerOptions
+from fairseq_depthwise.translation.translation_options import TranslatorOptions
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-from fairseq_depthwise.serving.options import ServerOptions
+from fairseq_depthwise.serving.server_options import ServerOptions
 
 _AFTER = 0.05  # part of the duration of a search for which the next one waits for more lines
 _CHARACTERS = 128  # from which on a line counts for more than one, as subwords of a long word take forever

@@ -114,6 +114,14 @@ def test_with_any_other_batches_every_sentence_is_taken_once(runs: list[tuple[di
     assert sorted(sentences) == list(range(3, SENTENCES))
 
 
+@pytest.mark.parametrize("prefetch", [False, True])
+@pytest.mark.parametrize("fixes", [False, True])
+def test_groups_of_processes_leave_out_no_sentence(prefetch: bool, fixes: bool) -> None:
+    run = Run(2, processes=2, prefetch=prefetch, fixes=fixes, grouped_shuffling=True)
+    sentences = list(chain.from_iterable(run.train()))
+    assert sorted(sentences) == list(range(3, SENTENCES))
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     options=KINDS, skips=st.booleans(), prefetch=st.booleans(), fixes=st.booleans(), stop=st.integers(1, 7),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 from itertools import pairwise
 from pathlib import Path
@@ -68,11 +69,19 @@ def test_data_whose_sides_have_different_length() -> None:
     LanguagePairDataset(source, source.sizes, Dictionary())
 
 
-def blocked(*_: object) -> set[int]:
-    return signal.pthread_sigmask(signal.SIG_BLOCK, [])
+def interrupts(*_: object) -> bool:
+    return signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
 
-def test_workers_are_not_interrupted() -> None:
-    with dictionary.Pool(1) as pool:
-        assert signal.SIGINT in pool.apply(blocked)
-    assert signal.SIGINT not in blocked()
+def lose_process() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_workers_are_not_interrupted_and_a_lost_one_is_an_error() -> None:
+    workers = dictionary.Pool(processes=1)
+    assert workers.apply_async(interrupts).get() is False
+    lost = workers.apply_async(lose_process)
+    workers.close()
+    workers.join()
+    with pytest.raises(UserError, match="--workers"):
+        lost.get()

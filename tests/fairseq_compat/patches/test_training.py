@@ -196,7 +196,7 @@ def test_training_seconds_are_logged_in_milliseconds() -> None:
 def test_bf16_needs_no_scale_window() -> None:
     cfg = OmegaConf.structured(FairseqConfig)
     cfg.optimization.update_freq = [1, 3]
-    with pytest.raises(UserError, match="--fp16-scale-window"):
+    with pytest.raises(ValueError, match="--fp16-scale-window"):
         FP16Optimizer(cfg, [], None, [])
     cfg.common.bf16 = True
     assert FP16Optimizer(cfg, [], None, []).scaler is None

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from fairseq_compat import checkpoints
 from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
 from fairseq_depthwise.analysis.probe.record import write_linearized
+from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer, depths_of, layers_named
 
@@ -120,7 +121,7 @@ def test_a_checkpoint_needs_neither_the_trained_file_nor_an_option(kind: str, wh
     linear = expected.linearized["decoder.2"].linear
     fit = LinearFit(linear.weight.double(), linear.bias.double(), 0.0, 0.0, 1)
     written = tmp_path / "linearized.pt"
-    write_linearized(path, str(written), "decoder.2", which if kind == DEPTHWISE else "", fit)
+    write_linearized(Checkpoint.open(path), str(written), "decoder.2", which if kind == DEPTHWISE else "", fit)
     Path(path).unlink()
     data = data_in(tmp_path / "data-bin")
     (model,), saved, task = checkpoint_utils.load_model_ensemble_and_task([str(written)], arg_overrides={"data": data})

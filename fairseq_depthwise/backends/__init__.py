@@ -1,0 +1,39 @@
+"""Backends: how the two graphs of a beam search are computed, and the search over them.
+
+Without a backend a model computes them itself. A new backend is a module with a function ``make_graphs`` and a line of
+:data:`BACKENDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fairseq_depthwise.backends.graph_search import Graphs
+
+#: Name of a backend -> its module.
+BACKENDS = {
+    "compiled": "fairseq_depthwise.backends.compiled",
+    "int8": "fairseq_depthwise.backends.onnx_files",
+}
+
+
+def make_graphs(
+    backend: str, models: Sequence[Any], path: str, say: Callable[[str], None], *, anew: bool = True
+) -> Graphs:
+    """Return the graphs of models, made by a backend now, or at an earlier time and cached.
+
+    Args:
+        backend: one of :data:`BACKENDS`.
+        models: one, or several whose probabilities are averaged.
+        path: what errors call the models.
+        say: called with what takes long.
+        anew: whether graphs that are not cached are made.
+
+    Raises:
+        UserError: the backend cannot make them.
+    """
+    graphs: Graphs = import_module(BACKENDS[backend]).make_graphs(models, path, say, anew=anew)
+    return graphs

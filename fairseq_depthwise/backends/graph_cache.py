@@ -1,0 +1,112 @@
+"""A cache of graphs that take long to make, in a folder of the user's own.
+
+Some of them are libraries that are loaded and run, so nobody else may be able to write to the folder or to one above
+it, and it is never beside a checkpoint, which may be a stranger's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from fairseq_compat import UserError
+from fairseq_compat.outputs import folder_written_whole
+from fairseq_compat.process import processor_facts
+from fairseq_depthwise.models.base.model import StackModel
+
+VARIABLE = "FAIRSEQ_DEPTHWISE_CACHE"  # names a folder to be used instead of the user's cache folder
+FORMAT = 3  # to be raised with every change of what is traced, and of how it is compiled or written
+
+
+def cached_folder(
+    kind: str, models: Sequence[StackModel], about: object, make: Callable[[Path], None], say: Callable[[str], None]
+) -> Path:
+    """Return the folder with the graphs of models, written by ``make`` now unless they have been before."""
+    folder = cache_folder(kind) / _key(models, about)
+    if not folder.exists():
+        try:
+            with _for_this_user_only(), folder_written_whole(str(folder), kind) as aside:
+                make(Path(aside))
+        except (UserError, OSError):
+            if not folder.exists():  # otherwise another process was faster, and its result is the same
+                raise
+        say(f"kept in {folder}")
+    _require_own(folder)
+    if folder.stat().st_mode & 0o077:  # nobody else comes to the files in it, whatever their modes are
+        raise _refusal(folder, "can be opened by others")
+    return folder
+
+
+def any_cached(kind: str) -> bool:
+    """Return whether graphs of a kind may be in the cache, of whatever model."""
+    return _place(kind).is_dir()
+
+
+def _place(kind: str) -> Path:
+    given = os.environ.get(VARIABLE) or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(given, "fairseq-depthwise", kind).resolve()
+
+
+def cache_folder(kind: str) -> Path:
+    """Return the folder of one kind of graphs, made if it is missing; one that others could write to is refused."""
+    folder = _place(kind)
+    try:
+        with _for_this_user_only():
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be made: {error.strerror}; set {VARIABLE} to another folder") from error
+    _require_own(folder)
+    return folder
+
+
+@contextmanager
+def _for_this_user_only() -> Iterator[None]:
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _require_own(folder: Path) -> None:
+    """Refuse a folder that somebody else could write to or exchange; what passes nobody can exchange later."""
+    for path in (folder, *folder.parents):
+        about = path.lstat()
+        if not stat.S_ISDIR(about.st_mode):
+            raise _refusal(path, "is a link, or no folder")
+        # In a folder as /tmp nobody renames another's.
+        shared = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not about.st_mode & stat.S_ISVTX
+        if shared or about.st_uid not in (0, os.getuid()):
+            raise _refusal(path, "can be written to by others")
+
+
+def _refusal(path: Path, why: str) -> UserError:
+    return UserError(
+        f"{path} {why}, and what is in the cache would be run; chmod go-w it, or set {VARIABLE} to a folder of your own"
+    )
+
+
+def _key(models: Sequence[StackModel], about: object) -> str:
+    """Return a name for all that graphs depend on: weights and options, PyTorch, the CPU, the number of threads."""
+    digest, facts = hashlib.sha256(), processor_facts()
+    cpu = [facts.get(name) for name in ("model name", "flags", "Features")]
+    here = (torch.__version__, torch.get_num_threads(), torch.backends.cpu.get_cpu_capability(), *cpu)
+    digest.update(repr((FORMAT, here, about)).encode())
+    for model in models:
+        digest.update(repr((type(model).__name__, str(model), model.max_positions())).encode())
+        for module in model.modules():  # options that neither the names of modules nor tensors show
+            public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+            plain = {name: value for name, value in public.items() if isinstance(value, (int, float, str))}
+            functions = [value.__qualname__ for value in public.values() if inspect.isroutine(value)]
+            digest.update(repr((plain, functions)).encode())
+        for name, tensor in sorted(model.state_dict().items()):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().contiguous().view(torch.uint8).numpy())
+    return digest.hexdigest()[:40]

@@ -1,0 +1,195 @@
+"""fairseq's beam search over graphs (:mod:`fairseq_depthwise.backends.graphs`).
+
+A step gives the 2k best candidates of each sentence; what is left for Python is to sort out those that end. The
+hypotheses are those of fairseq's ``SequenceGenerator``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairseq_compat import UserError
+from fairseq_depthwise.backends.graphs import FREE
+from fairseq_depthwise.modules.decoding.static_cache import UNWRITTEN
+
+#: Target positions by which the capacity grows.
+_CAPACITY = 16
+
+#: The part of the places whose sentences are still searched for, at or below which the others are given up.
+_DENSE = 7 / 8
+
+#: Tensors of a layer: own keys and values, cross keys and values.
+_OWN, _PER_LAYER = 2, 4
+
+
+@dataclass
+class Graphs:
+    """What is searched with; :class:`EncoderGraph` and :class:`StepGraph` say what the tensors are.
+
+    Attributes:
+        encode: returns padding, and cross keys and values of each layer.
+        step: returns totals, numbers, ancestors, and the newest keys and values unless they are written in place.
+    """
+
+    encode: Callable[..., Sequence[Tensor]]
+    step: Callable[..., Sequence[Tensor]]
+
+
+@dataclass(frozen=True)
+class SearchLimits:
+    """How hypotheses are searched.
+
+    Attributes:
+        beam: k.
+        length_penalty: exponent of the length by which a hypothesis's log-probability is divided.
+        max_length: tokens at most, the end not counted.
+        min_length: tokens at least.
+        start: the decoder's first token, which is not part of a hypothesis.
+        prefix: what every hypothesis begins with.
+    """
+
+    beam: int
+    length_penalty: float
+    max_length: int
+    start: int
+    prefix: tuple[int, ...] = ()
+    min_length: int = 1
+
+
+@dataclass
+class _Sentence:
+    """A sentence while it is searched for: of each step the k beams' origins, tokens and totals."""
+
+    finished: list[dict[str, Any]] = field(default_factory=list)
+    history: list[tuple[list[int], list[int], list[float]]] = field(default_factory=list)
+
+    def finish(self, origin: int, token: int, total: float, penalty: float) -> None:
+        tokens, totals = [token], [total]
+        for origins, continued, sums in reversed(self.history):
+            tokens.append(continued[origin])
+            totals.append(sums[origin])
+            origin = origins[origin]
+        tokens.reverse()
+        totals = [*reversed(totals), 0.0]  # the sum before the first token last, where index -1 looks
+        scores = [totals[place] - totals[place - 1] for place in range(len(tokens))]
+        score = total / len(tokens) ** penalty
+        found = {"tokens": torch.tensor(tokens), "score": score, "positional_scores": torch.tensor(scores)}
+        self.finished.append(found)
+
+
+class GraphSearch:
+    """A beam search over graphs for a vocabulary of V, in which ``eos`` ends a sentence."""
+
+    def __init__(self, graphs: Graphs, *, eos: int, vocabulary: int) -> None:
+        self.graphs, self.eos, self.vocabulary = graphs, eos, vocabulary
+
+    @torch.inference_mode()
+    def __call__(self, source_tokens: Tensor, limits: SearchLimits) -> list[list[dict[str, Any]]]:
+        """Return the hypotheses of each sentence of ``source_tokens`` (B x S), the best first; UserError for NaN.
+
+        As fairseq's they have ``tokens`` with the end of the sentence, ``positional_scores``, their log-probabilities,
+        and ``score``, the sum by the length penalty.
+        """
+        beams = limits.beam
+        sentences = [_Sentence() for _ in range(source_tokens.size(0))]
+        padding, *cross = self.graphs.encode(source_tokens)
+        state = SearchState.first(padding, cross, beams)
+        places: list[_Sentence] = list(sentences)
+        # All beams are the same at first, and count as one.
+        beam_numbers, first_totals = list(range(beams)), [0.0] + [-math.inf] * (beams - 1)
+        chosen = [(beam_numbers, [limits.start] * beams, first_totals) for _ in places]
+        shortest = torch.tensor([limits.min_length])
+        for step in range(limits.max_length + 1):
+            state.reach(step)
+            forced = self.eos if step == limits.max_length else FREE
+            if step < min(len(limits.prefix), limits.max_length):
+                forced = limits.prefix[step]
+            origins, tokens, totals = (torch.tensor(part) for part in zip(*chosen, strict=True))
+            best, numbers, state.ancestors, *own = self.graphs.step(
+                tokens, origins, totals, state.ancestors, torch.tensor([step]), torch.tensor([forced]), shortest,
+                state.padding, *state.layers,
+            )  # fmt: skip
+            state.write(step, own)
+            chosen = [
+                self._sort_out(sentence, scores, candidates, limits)
+                for sentence, scores, candidates in zip(places, best.tolist(), numbers.tolist(), strict=True)
+            ]
+            left = [place for place, sentence in enumerate(places) if len(sentence.finished) < beams]
+            if not left or step == limits.max_length:
+                break
+            if len(left) <= _DENSE * len(places):
+                state.select(torch.tensor(left))
+                places, chosen = [places[place] for place in left], [chosen[place] for place in left]
+        return [sorted(sentence.finished, key=lambda found: -found["score"]) for sentence in sentences]
+
+    def _sort_out(
+        self, sentence: _Sentence, scores: list[float], candidates: list[int], limits: SearchLimits
+    ) -> tuple[list[int], list[int], list[float]]:
+        """Finish the hypotheses that end, and return origins, tokens and totals of the k best that do not."""
+        origins: list[int] = []
+        tokens: list[int] = []
+        totals: list[float] = []
+        if math.isnan(scores[0]):
+            raise UserError("the model's scores are NaN; give another checkpoint")
+        for rank, (total, candidate) in enumerate(zip(scores, candidates, strict=True)):
+            origin, token = divmod(candidate, self.vocabulary)
+            if token == self.eos and total > -math.inf:
+                # As in fairseq, what ends counts among the k best only.
+                if rank < limits.beam and len(sentence.finished) < limits.beam:
+                    sentence.finish(origin, token, total, limits.length_penalty)
+            elif len(tokens) < limits.beam:
+                origins.append(origin)
+                tokens.append(token)
+                totals.append(total)
+        missing = limits.beam - len(tokens)  # where all of a hypothesis's candidates end
+        chosen = origins + [0] * missing, tokens + [self.eos] * missing, totals + [-math.inf] * missing
+        sentence.history.append(chosen)
+        return chosen
+
+
+@dataclass
+class SearchState:
+    """What the steps of a search read and write: padding (B x S), ancestors (B x k x T), and of each layer four.
+
+    These are own keys and values and cross keys and values.
+    """
+
+    padding: Tensor
+    ancestors: Tensor
+    layers: list[Tensor]
+
+    @classmethod
+    def first(cls, padding: Tensor, cross: Sequence[Tensor], beams: int) -> SearchState:
+        """Return an empty state for what the encoder computed."""
+        layers = []
+        for keys, values in zip(cross[::2], cross[1::2], strict=True):
+            sentences, heads, _, width = keys.shape
+            layers += [keys.new_zeros(sentences, heads, _CAPACITY, beams, width) for _ in range(_OWN)] + [keys, values]
+        ancestors = torch.full((padding.size(0), beams, _CAPACITY), UNWRITTEN, device=padding.device)
+        return cls(padding, ancestors, layers)
+
+    def reach(self, step: int) -> None:
+        """Have capacity for a position, counted from 0."""
+        if step < self.ancestors.size(2):
+            return
+        self.ancestors = F.pad(self.ancestors, (0, _CAPACITY), value=UNWRITTEN)
+        for place, buffer in enumerate(self.layers):
+            if place % _PER_LAYER < _OWN:
+                self.layers[place] = F.pad(buffer, (0, 0, 0, 0, 0, _CAPACITY))
+
+    def write(self, step: int, newest: Sequence[Tensor]) -> None:
+        """Write the keys and values of a position that a step returned; none where it writes in place."""
+        for place, tensor in enumerate(newest):
+            self.layers[place // _OWN * _PER_LAYER + place % _OWN][:, :, step] = tensor
+
+    def select(self, sentences: Tensor) -> None:
+        """Keep these sentences alone."""
+        self.padding, self.ancestors = self.padding[sentences], self.ancestors[sentences]
+        self.layers = [tensor[sentences] for tensor in self.layers]

@@ -1,0 +1,149 @@
+"""The two graphs that a beam search consists of: the encoder, and one step of all hypotheses.
+
+Both are functions of tensors, for one model or several whose probabilities are averaged, and are what is compiled and
+exported. :mod:`fairseq_depthwise.backends.graph_search` calls them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_depthwise.modules.decoding.static_cache import LayerState, StaticCache
+from fairseq_depthwise.modules.stack import prepare_layers
+
+#: The token that all hypotheses must go on with, where there is none.
+FREE = -1
+
+#: Tokens of a group at most, of which the best is looked at first when the best of all are searched for. Groups are of
+#: one size, a divisor of the vocabulary's; fairseq pads vocabularies to multiples of 8.
+_GROUP = 64
+
+
+class EncoderGraph(nn.Module):
+    """Source tokens to what every step of the search reads; ``models`` are in evaluation mode."""
+
+    def __init__(self, models: Sequence[Any]) -> None:
+        super().__init__()
+        self.encoders = nn.ModuleList(model.encoder for model in models)
+        self.cross_attentions = [[layer.cross_attention for layer in model.decoder.layers] for model in models]
+        # In evaluation they do not depend on the sentence. One of them may be an order of units that scipy finds.
+        self.prepared = []
+        for model in models:
+            table = model.encoder.embedding.tokens.weight
+            self.prepared.append(prepare_layers(model.encoder.layers, table.new_zeros(1, 1, table.size(1)), None))
+
+    def forward(self, source_tokens: Tensor) -> tuple[Tensor, ...]:
+        """Source tokens (B x S) to padding (B x S), and keys and values of each cross-attention of each model.
+
+        These are B x heads x S x head_dim each.
+        """
+        encoders: Any = self.encoders
+        padding = source_tokens.eq(encoders[0].dictionary.pad())
+        found = [padding]
+        for encoder, attentions, prepared in zip(encoders, self.cross_attentions, self.prepared, strict=True):
+            output, _ = encoder.run_layers(encoder.embedding(source_tokens).contiguous(), padding, prepared)
+            pairs = [attention.encoder_keys(output) for attention in attentions]
+            # As every step of the search reads them: one copy now is less than strides in all of them.
+            found += [tensor.contiguous() for pair in pairs for tensor in pair]
+        return tuple(found)
+
+
+class StepGraph(nn.Module):
+    """One step of a beam search with B sentences of k hypotheses each; ``models`` are in evaluation mode.
+
+    The newest keys and values are results, or with ``in_place`` written into the tensors that are given.
+    """
+
+    def __init__(self, models: Sequence[Any], *, in_place: bool) -> None:
+        super().__init__()
+        self.decoders = nn.ModuleList(model.decoder for model in models)
+        self.in_place = in_place
+
+    def forward(
+        self,
+        tokens: Tensor,
+        origins: Tensor,
+        totals: Tensor,
+        ancestors: Tensor,
+        newest: Tensor,
+        forced: Tensor,
+        shortest: Tensor,
+        padding: Tensor,
+        *states: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """Extend every hypothesis by its newest token, and find the 2k best ways to go on.
+
+        Args:
+            tokens: B x k, the newest of each hypothesis.
+            origins: B x k, the beam of the step before that each hypothesis continues.
+            totals: B x k, the sum of its log-probabilities so far.
+            ancestors: B x k x T, as :class:`StaticCache` has it, of the step before.
+            newest: 1, the position of ``tokens``, counted from 0.
+            forced: 1, the token that every hypothesis must go on with; ``FREE`` for any.
+            shortest: 1, the number of tokens that every hypothesis has at least.
+            padding: B x S, True at the source's padding.
+            states: four tensors for each layer of each model, as :class:`LayerState` has them.
+
+        Returns:
+            the totals of the candidates (B x 2k, the best first), their numbers (B x 2k: beam times V plus token), the
+            ancestors now, and unless they are written in place the newest keys and values of each layer (B x heads x k
+            x head_dim each), which belong at position ``newest``.
+        """
+        sentences, beams, capacity = ancestors.shape
+        ancestors = ancestors.gather(1, origins[:, :, None].expand(sentences, beams, capacity))
+        found, log_probs = [], []
+        decoders: Any = self.decoders
+        size = len(decoders[0].dictionary)
+        words = torch.arange(size, device=tokens.device)
+        layers = iter([LayerState(*four) for four in zip(*[iter(states)] * 4, strict=True)])
+        for decoder in decoders:
+            own_layers = list(islice(layers, len(decoder.layers)))
+            cache = StaticCache(own_layers, ancestors, newest, padding, in_place=self.in_place)
+            embedded = decoder.embedding.at(tokens.reshape(sentences * beams), newest)
+            output, _, _ = decoder.run_layers(embedded, encoder_output=None, cache=cache)
+            scores = decoder.output_layer(output.transpose(0, 1))
+            log_probs.append(decoder.get_normalized_probs((scores, None), log_probs=True, sample=None)[:, 0])
+            if not self.in_place:
+                found += [tensor for pair in cache.written for tensor in pair]
+        probabilities = log_probs[0]
+        if len(log_probs) > 1:
+            probabilities = torch.logsumexp(torch.stack(log_probs), dim=0) - math.log(len(log_probs))
+        allowed = self._allowed(words, newest, forced, shortest)
+        sums = probabilities.float().view(sentences, beams, -1) + torch.where(allowed, 0.0, -torch.inf)
+        best, numbers = best_candidates(sums + totals[:, :, None], 2 * beams)
+        # For the next step: the beam that each of the hypotheses is now.
+        beam = torch.arange(beams, device=tokens.device)[:, None]
+        ancestors = torch.where(torch.arange(capacity, device=tokens.device).eq(newest), beam, ancestors)
+        return best, numbers, ancestors, *found
+
+    def _allowed(self, token: Tensor, newest: Tensor, forced: Tensor, shortest: Tensor) -> Tensor:
+        """True for those of tokens (V) that may follow: never padding, the end not too early, the forced one alone."""
+        decoders: Any = self.decoders
+        dictionary = decoders[0].dictionary
+        may_end = token.ne(dictionary.eos()).logical_or(newest.ge(shortest))
+        free = token.ne(dictionary.pad()).logical_and(may_end)
+        return forced.eq(FREE).logical_and(free).logical_or(token.eq(forced))
+
+
+def best_candidates(totals: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the ``count`` greatest of each sentence (B x k x V), and their numbers: beam times V plus token.
+
+    Only the ``count`` groups of tokens with the greatest maxima can hold them: a sort of few numbers after one pass
+    over all of them, which is several times as fast as a sort of all. ``count`` is 2k at most.
+    """
+    sentences, beams, size = totals.shape
+    width = math.gcd(size, _GROUP, size // 2)  # two groups of each beam at least, so that there are 2k
+    groups = size // width  # token t is in group t % groups
+    maxima = totals.unflatten(2, (width, groups)).amax(dim=2)
+    chosen = maxima.reshape(sentences, beams * groups).topk(count).indices
+    members = torch.arange(width, device=totals.device) * groups
+    numbers = (chosen // groups * size + chosen % groups)[:, :, None] + members
+    numbers = numbers.reshape(sentences, -1)
+    best, places = totals.reshape(sentences, beams * size).gather(1, numbers).topk(count)
+    return best, numbers.gather(1, places)

@@ -1,0 +1,191 @@
+"""The graphs of a beam search, to be compiled and exported: traced by ``torch.export`` through the models' own layers.
+
+All sizes are dynamic: sentences, hypotheses, source tokens, and the capacity of the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from fairseq_compat import UserError
+from fairseq_depthwise.backends.graph_search import Graphs, GraphSearch, SearchLimits, SearchState
+from fairseq_depthwise.backends.graphs import FREE, EncoderGraph, StepGraph
+from fairseq_depthwise.backends.standalone.compile_program import quick_tracing
+from fairseq_depthwise.models.base.model import StackModel
+from fairseq_depthwise.models.linearized.model import LinearizedTransformer
+
+_LOOKS = ("aten.promote_types.default", "aten._assert_tensor_metadata.default")  # which look at types only
+_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 5e-2}  # how far a probability may be from the model's own
+GRAPHS = ("encoder", "decoder_step")  # the names of the graphs, in order
+
+#: Where tracing notes which lines of which files an operation came from; files elsewhere say nothing to a reader.
+_NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")
+
+#: Sentences and beams that a step is traced with, few as where the fastest products are worth a search. None equals
+#: another size, nor 1, which torch takes for constants.
+_SENTENCES, _BEAMS = 2, 3
+
+
+def refuse_unless_ours(path: str, family: type, architecture: str = "") -> None:
+    """Raise :class:`UserError` where models of a class cannot be traced, with the reason."""
+    if issubclass(family, LinearizedTransformer):
+        raise UserError(f"{path} is linearized, for analysis only; use the model that it was made of")
+    if not issubclass(family, StackModel):
+        name = architecture or family.__name__
+        # Its decoder keeps its state in dictionaries and looks at values to decide what to compute.
+        raise UserError(f"{path} holds fairseq's own architecture {name}, which cannot be traced as this plugin's can")
+
+
+@torch.no_grad()
+def trace(models: Sequence[StackModel], *, in_place: bool) -> Iterator[ExportedProgram]:
+    """Yield encoder and step of models on the CPU in evaluation mode, after fairseq's ``prepare_for_inference_``.
+
+    With ``in_place`` the step writes into what it is given.
+    """
+    for model in models:
+        model.decoder.embedding.reach(model.decoder.max_positions())
+    longest = min(model.encoder.max_positions() for model in models)
+    # Torch wants numbers for what may be any.
+    limits = {"sentences": (1, 2**16), "beams": (1, 1024), "source": (1, longest), "capacity": (2, 2**16)}
+    sizes = {name: Dim(name, min=least, max=most) for name, (least, most) in limits.items()}
+    sentences, beams = _SENTENCES, _BEAMS
+    source = torch.full((sentences, min(13, longest)), models[0].encoder.dictionary.eos())
+    encoder = EncoderGraph(models).eval()
+    padding, *cross = encoder(source)
+    state = SearchState.first(padding, cross, beams)
+    tokens = torch.full((sentences, beams), models[0].decoder.dictionary.eos())
+    origins, totals = torch.arange(beams).expand(sentences, beams).contiguous(), torch.zeros(sentences, beams)
+    scalars = (torch.tensor([number]) for number in (0, FREE, 0))
+    first = (tokens, origins, totals, state.ancestors, *scalars, padding)
+    shapes: list[list[Any]] = [
+        [{place: sizes[name] for place, name in enumerate(one["shape"]) if name in sizes} for one in graph["inputs"]]
+        for graph in graph_tensors(models).values()
+    ]
+    of_encoder, of_step = shapes
+    step, few = StepGraph(models, in_place=in_place).eval(), len(first)
+    of_step = [*of_step[:few], tuple(of_step[few:])]  # what follows is one argument
+    yield _traced(encoder, (source,), of_encoder)
+    yield _traced(step, (*first, *state.layers), of_step)
+
+
+def _traced(module: nn.Module, arguments: tuple[Tensor, ...], sizes: Sequence[Any]) -> ExportedProgram:
+    with quick_tracing():
+        # Not strict: Python runs as it is, and only what torch computes is recorded.
+        program = torch.export.export(module, arguments, dynamic_shapes=tuple(sizes), strict=False)
+    for node in program.graph.nodes:
+        for note in _NOTES:
+            node.meta.pop(note, None)
+    # PyTorch 2.9 and newer check what they have noted of sizes before a program runs, such as that there are more rows
+    # than sentences, though nothing depends on it.
+    program._guards_code = []
+    _simplify(program)
+    _drop_unused(program)
+    return program
+
+
+def _simplify(program: ExportedProgram) -> None:
+    """Leave out what computes nothing: looks at types, and conversions to the type that a tensor has."""
+    aten, graph = torch.ops.aten, program.graph
+    for node in reversed(graph.nodes):
+        if node.target is aten.to.dtype:
+            tensor, dtype = node.args[:2]
+            if tensor.meta["val"].dtype != dtype or any(user.op == "output" for user in node.users):
+                node.target, node.args, node.kwargs = aten._to_copy.default, (tensor,), {"dtype": dtype}
+                continue
+            node.replace_all_uses_with(tensor)
+        elif str(node.target) not in _LOOKS:
+            continue
+        graph.erase_node(node)
+
+
+def _drop_unused(program: ExportedProgram) -> None:
+    """Leave out weights that nothing reads: those of linear layers that are computed together, from a joined copy."""
+    unused = {node.name for node in program.graph.nodes if node.op == "placeholder" and not node.users}
+    specs = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER) and spec.arg.name in unused:
+            program.graph.erase_node(next(node for node in program.graph.nodes if node.name == spec.arg.name))
+            program.state_dict.pop(spec.target, None)
+            program.constants.pop(spec.target, None)
+        else:
+            specs.append(spec)
+    program.graph_signature.input_specs = specs
+    program.graph_module.recompile()
+
+
+def graph_tensors(models: Sequence[StackModel]) -> dict[str, Any]:
+    """Return for each graph the tensors that go in and out, in order; sizes with a name may be any."""
+    dtype = str(models[0].encoder.embedding.tokens.weight.dtype).removeprefix("torch.")
+    attentions: list[Any] = [layer.cross_attention for model in models for layer in model.decoder.layers]
+    hypotheses = ("sentences", "beams")
+    padding = _tensor("padding", "bool", "sentences", "source")
+    ancestors = _tensor("ancestors", "int64", *hypotheses, "capacity")
+    scalars = [_tensor(name, "int64", 1) for name in ("newest", "forced", "shortest")]
+    layers, cross, newest = [], [], []
+    for number, attention in enumerate(attentions):
+        of_layer = {
+            name: [
+                _tensor(f"{name}_{kind}_{number}", dtype, "sentences", attention.heads, *sizes, attention.head_dim)
+                for kind in ("keys", "values")
+            ]
+            for name, sizes in {"own": ("capacity", "beams"), "cross": ("source",), "newest": ("beams",)}.items()
+        }
+        layers += of_layer["own"] + of_layer["cross"]
+        cross += of_layer["cross"]
+        newest += of_layer["newest"]
+    tokens = [_tensor(name, "int64", *hypotheses) for name in ("tokens", "origins")]
+    candidates = ("sentences", "2 * beams")
+    best = [_tensor("best", "float32", *candidates), _tensor("numbers", "int64", *candidates)]
+    return {
+        "encoder": {
+            "inputs": [_tensor("source_tokens", "int64", "sentences", "source")],
+            "outputs": [padding, *cross],
+        },
+        "decoder_step": {
+            "inputs": [*tokens, _tensor("totals", "float32", *hypotheses), ancestors, *scalars, padding, *layers],
+            "outputs": [*best, {**ancestors, "name": "ancestors_after"}, *newest],
+        },
+    }
+
+
+def _tensor(name: str, dtype: str, *shape: int | str) -> dict[str, Any]:
+    return {"name": name, "dtype": dtype, "shape": list(shape)}
+
+
+@torch.no_grad()
+def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str, *, tolerance: float | None = None) -> None:
+    """Refuse graphs where probabilities in a search differ from the models' by more than tolerance, or the type allows.
+
+    Hypotheses of one sentence and of several are compared with the models' own forward of whole sentences.
+    """
+    source_words, target_words = models[0].encoder.dictionary, models[0].decoder.dictionary
+    if tolerance is None:
+        tolerance = _TOLERANCE[models[0].encoder.embedding.tokens.weight.dtype]
+    pad, eos = source_words.pad(), source_words.eos()
+    length = min(3, *(model.encoder.max_positions() for model in models))
+    longest = min(3, *(model.decoder.max_positions() for model in models)) - 1
+    sentences = torch.tensor([[len(source_words) - 1] * (length - 1) + [eos], [pad] * (length - 1) + [eos]])
+    search = GraphSearch(graphs, eos=eos, vocabulary=len(target_words))
+    for source, beams in ((sentences[:1], 1), (sentences, 2)):
+        for row, hypotheses in zip(source, search(source, SearchLimits(beams, 1.0, longest, eos)), strict=True):
+            differences = []
+            for found in hypotheses:
+                tokens, scores = found["tokens"], found["positional_scores"].exp()
+                previous = torch.cat([torch.tensor([eos]), tokens[:-1]])[None]
+                outputs = [(model, model.decoder(previous, model.encoder(row[None]))[0]) for model in models]
+                each = [model.get_normalized_probs((scores, None), log_probs=False)[0] for model, scores in outputs]
+                wanted = torch.stack(each).float().mean(0)
+                expected = wanted.gather(1, tokens[:, None])[:, 0]
+                if beams == 1:  # which has the best of all that may follow
+                    wanted[:1, eos] = wanted[:, pad] = 0
+                    expected[:-1] = wanted[:-1].amax(1)
+                differences.append(float((expected - scores).abs().max()))
+            if not differences or not all(difference <= tolerance for difference in differences):
+                most = max(differences, default=1.0)
+                raise UserError(f"{path}: probabilities of the graphs differ from the model's by {most:.2g}")

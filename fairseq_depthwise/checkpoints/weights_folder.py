@@ -1,0 +1,143 @@
+"""A folder of ``export``: its configuration, and with ``--format safetensors`` what is in it as a checkpoint has it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+from fairseq_compat import UserError, checkpoints, provenance
+from fairseq_compat.files import atomic_write
+from fairseq_compat.provenance import file_digest
+from fairseq_compat.safe_unpickling import require_plain
+from fairseq_depthwise.checkpoints.recorded_paths import CONFIG, WEIGHTS
+from fairseq_depthwise.checkpoints.sizes import first_of_each_memory
+from fairseq_depthwise.options import require_extra
+
+FORMAT = 2  # the version of the folder's layout, under ``format`` in its configuration
+
+#: A recorded file of subwords, by the option that names it, and what it is called in the folder.
+SUBWORDS = {"bpe_codes": "bpe.codes", "sentencepiece_model": "sentencepiece.model"}
+
+
+def write_weights(state: Mapping[str, Any], architecture: str, folder: str) -> dict[str, Any]:
+    """Write the weights in a checkpoint, and return what the configuration says of its model."""
+    require_extra("safetensors", "safetensors")
+    from safetensors.torch import save
+
+    values, file = dict(sorted(state["model"].items())), os.path.join(folder, WEIGHTS)
+    first = first_of_each_memory(values)
+    # A weight with several names is in the file once. Of more than one remark the order would be any.
+    kept = {name: values[name].clone(memory_format=torch.contiguous_format) for name in set(first.values())}
+    other_names = json.dumps({name: one for name, one in first.items() if name != one})
+    with atomic_write(file) as opened:
+        opened.write(save(kept, {"other names": other_names}))
+    options = checkpoints.options_in(state)
+    declared: Any = getattr(provenance.options_class(architecture), "__dataclass_fields__", None)
+    if declared is None:  # a model's options are among all of the training
+        parser = ArgumentParser(conflict_handler="resolve")
+        ARCH_MODEL_REGISTRY[architecture].add_args(parser)
+        declared = {"max_source_positions", "max_target_positions", *(action.dest for action in parser._actions)}
+    return {
+        "family": ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture),
+        "options": {name: options[name] for name in sorted(declared) if name in options and not name.endswith("_path")},
+        "weights": {"file": WEIGHTS, "sha256": file_digest(file)},
+    }
+
+
+def read_weights(file: str) -> dict[str, Any]:
+    """Return the checkpoint that a file of weights is with what lies beside it, of which nothing is run as code."""
+    require_extra("safetensors", "safetensors")
+    from safetensors.torch import load
+
+    folder = os.path.dirname(file) or "."
+    config = read_config(folder)
+    with as_written(folder):
+        # Read once, so that the bytes with the right digest are the bytes that are used.
+        content = Path(regular_file(folder, WEIGHTS)).read_bytes()
+        if hashlib.sha256(content).hexdigest() != config["weights"]["sha256"]:
+            raise UserError(f"{file} is damaged, or not the one that was exported; export the checkpoint again")
+        values = load(content)
+        header_size = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + header_size])
+        other_names = json.loads(header.get("__metadata__", {}).get("other names", "{}"))
+        values |= {name: values[first_name] for name, first_name in other_names.items()}
+        options = {**config["options"], "_name": config["architecture"]}
+        # fairseq has the options of its own models in a namespace.
+        model = options if provenance.options_class(options["_name"]) else Namespace(**options)
+        task = {**_languages(config), "_name": "translation", "data": folder}
+        state = {
+            "args": None,
+            "cfg": {"model": model, "task": task, **text_options(config, folder)},
+            "model": values,
+            "extra_state": {provenance.ENTRY: provenance.recorded_in(config)},
+            "exported": config,
+        }
+    checkpoints.require_checkpoint(state, file)
+    return state
+
+
+def read_config(folder: str) -> dict[str, Any]:
+    """Return what the configuration says, all of it plain."""
+    file = regular_file(folder, CONFIG)
+    with as_written(file), open(file, encoding="utf-8") as opened:
+        config: dict[str, Any] = json.load(opened)
+        require_plain(config)
+        if (found := config["format"]) != FORMAT:
+            raise UserError(f"{file} has format {str(found)[:60]}, not {FORMAT}; export the checkpoint again")
+    return config
+
+
+def exported_task(folder: str, config: Mapping[str, Any]) -> TranslationTask:
+    """Return the task of a folder for its direction, with its dictionaries and the limits of the training."""
+    dictionaries = []
+    for name, side in (("src", "source"), ("tgt", "target")):
+        dictionaries.append(Dictionary.load(regular_file(folder, f"dict.{name}.txt")))
+        if (found := len(dictionaries[-1])) != (size := config["vocabulary"][side]):
+            raise UserError(f"{folder}/dict.{name}.txt has {found} symbols, not {size}; export the checkpoint again")
+    limits = provenance.limits_in(Namespace(**provenance.recorded_in(config)))
+    return TranslationTask(TranslationConfig(data=folder, **_languages(config), **limits), *dictionaries)
+
+
+def _languages(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{side}_lang": config["languages"][side] for side in ("source", "target")}
+
+
+def text_options(config: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """Return options of the tokenizer and of subwords as a training records them, with files in the folder."""
+    recorded = config["text"] or {}
+    files = {option: os.path.join(folder, name) for option, name in SUBWORDS.items() if option in recorded}
+    return {
+        kind: {**recorded, **files, "_name": str(recorded[kind])} for kind in ("tokenizer", "bpe") if recorded.get(kind)
+    }
+
+
+def regular_file(folder: str, name: str, digest: str | None = None) -> str:
+    """Return a file in the folder, which must have the digest, if there is one."""
+    file = os.path.join(folder, name)
+    if os.path.islink(file) or not os.path.isfile(file):  # a pipe would wait
+        raise UserError(f"{file} is missing, or is no file; give a folder that fairseq-depthwise export wrote")
+    if digest is not None and digest != file_digest(file):
+        raise UserError(f"{file} is damaged, or not the one that was exported; export the checkpoint again")
+    return file
+
+
+@contextmanager
+def as_written(name: str) -> Iterator[None]:
+    """Say of a file or folder, where a value is of another type than export writes, or missing, that it is."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise UserError(f"{name} is not what export writes: {error!r}") from error

@@ -1,0 +1,103 @@
+"""fairseq's beam search with models that are in memory already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from fairseq import utils
+from fairseq.data import Dictionary
+from fairseq.iterative_refinement_generator import IterativeRefinementGenerator
+from fairseq.models import BaseFairseqModel
+from fairseq.tasks import FairseqTask
+from fairseq.token_generation_constraints import pack_constraints
+from torch import Tensor
+
+from fairseq_compat import UserError
+from fairseq_depthwise.backends.graph_search import Graphs, GraphSearch, SearchLimits
+from fairseq_depthwise.translation.alignment import cross_attention
+from fairseq_depthwise.translation.constraints import ConstrainedSearch
+from fairseq_depthwise.translation.languages import target_end, target_start
+from fairseq_depthwise.translation.translation_options import BeamOptions as BeamOptions
+
+
+class Search:
+    """A beam search over graphs; ``hidden`` are tokens that are no text: ends, and those that name a language."""
+
+    def __init__(self, dictionary: Dictionary, limits: SearchLimits, graphs: Graphs | None) -> None:
+        self.dictionary, self.limits, self._graphs = dictionary, limits, graphs
+        self.hidden = {dictionary.bos(), dictionary.eos(), limits.start, *limits.prefix}
+
+    def text(self, tokens: Tensor, post_process: str | None = None) -> str:
+        """Return the symbols of a hypothesis (its tokens, T), of which fairseq's ``post_process`` may make words."""
+        text: str = self.dictionary.string(tokens.int().cpu(), post_process, extra_symbols_to_ignore=self.hidden)
+        return text
+
+    def hypotheses(self, batch: dict[str, Any]) -> list[list[dict[str, Any]]]:
+        """Return the hypotheses of each sentence of a data set's batch, as fairseq does, the best first."""
+        assert self._graphs is not None
+        search = GraphSearch(self._graphs, eos=self.dictionary.eos(), vocabulary=len(self.dictionary))
+        return search(batch["net_input"]["src_tokens"], self.limits)
+
+
+class BeamSearch(Search):
+    """fairseq's search with one model or several whose probabilities are averaged; they can be trained no more.
+
+    With ``graphs`` of them these are searched with, unless constraints are asked for. Models that refine a whole
+    translation again and again, such as the Levenshtein Transformer, have one hypothesis of a sentence.
+    """
+
+    def __init__(
+        self, task: FairseqTask, models: Sequence[BaseFairseqModel], options: BeamOptions, device: torch.device,
+        graphs: Graphs | None = None,
+    ) -> None:  # fmt: skip
+        cfg = options.cfg()
+        for model in models:
+            model.prepare_for_inference_(cfg)  # does nothing the second time
+        self._task, self._models, self._device, self._options = task, list(models), device, options
+        self._generator: Any = task.build_generator(self._models, cfg.generation)
+        self.refines = isinstance(self._generator, IterativeRefinementGenerator)
+        if self.refines:
+            longest = min(model.max_decoder_positions() for model in models) - 1
+        else:
+            longest = int(min(self._generator.max_len_b, self._generator.max_len - 1))
+        start, prefix = target_start(task)
+        limits = SearchLimits(options.beam, options.length_penalty, longest, start, tuple(prefix))
+        super().__init__(task.target_dictionary, limits, graphs)
+        self.hidden.add(target_end(task))
+
+    @torch.no_grad()
+    def hypotheses(
+        self, batch: dict[str, Any], constraints: Sequence[Sequence[Tensor]] | None = None
+    ) -> list[list[dict[str, Any]]]:
+        """Return what :meth:`Search.hypotheses` does, with all constraints; perhaps none for a sentence."""
+        if constraints is None and self._graphs is not None:
+            return super().hypotheses(batch)
+        batch, prefix = self._moved(batch), self.limits.prefix
+        found: list[list[dict[str, Any]]]
+        if constraints is None:
+            found = self._task.inference_step(self._generator, self._models, batch)
+            return found
+        # fairseq's task of many languages refuses constraints, or leaves them out. And the search keeps a state for
+        # each hypothesis, so a generator is for one batch.
+        generator: Any = self._task.build_generator(self._models, self._options.cfg().generation)
+        if self.refines:
+            raise UserError("--constraints are for models that translate word by word; this one refines translations")
+        order = self._options.constraints or "ordered"
+        generator.search = ConstrainedSearch(self.dictionary, order, prefix=len(prefix), beam=generator.beam_size)
+        generator.search.eos = target_end(self._task)
+        source = batch["net_input"]["src_tokens"]
+        found = generator.generate(
+            self._models, batch, constraints=pack_constraints(constraints), bos_token=self.limits.start,
+            prefix_tokens=source.new_tensor([prefix]).expand(len(source), -1) if prefix else None,
+        )  # fmt: skip
+        return found
+
+    def attention(self, batch: dict[str, Any], hypotheses: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
+        """Return what :func:`cross_attention` does of the tokens of a batch's hypotheses."""
+        return cross_attention(self._models, self._moved(batch), hypotheses, self.limits.start)
+
+    def _moved(self, batch: dict[str, Any]) -> dict[str, Any]:
+        moved: dict[str, Any] = utils.move_to_cuda(batch, self._device) if self._device.type == "cuda" else batch
+        return moved

@@ -1,0 +1,72 @@
+"""The formats of ``export``: each is declared here, and its module writes and reads it.
+
+A new format is a module with the functions ``require_exportable`` and ``write``, and ``open_models`` unless its folders
+are read as checkpoints, and a line of :data:`FORMATS`. Nothing here imports torch: ``--help`` lists the formats.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from fairseq_depthwise.checkpoints.recorded_paths import CONFIG, WEIGHTS
+
+
+class ExportFormat(NamedTuple):
+    """A format.
+
+    Attributes:
+        help: what is written, for ``--format``.
+        file: a file that folders of this format have, and no others.
+        module: writes and reads it.
+        extra: the extra of the installation that it needs, and the packages in it.
+        has_int8: whether matrix products can be in int8.
+        is_checkpoint: whether folders are read as checkpoints.
+    """
+
+    help: str
+    file: str
+    module: str
+    extra: tuple[str, ...]
+    has_int8: bool = False
+    is_checkpoint: bool = False
+
+    def load(self) -> Any:
+        """Import the module."""
+        return import_module(self.module)
+
+
+#: Name -> format; the first is the default.
+FORMATS = {
+    "onnx": ExportFormat(
+        "graphs as ONNX files, for onnxruntime",
+        file="encoder.onnx",
+        module="fairseq_depthwise.translation.formats.onnx_graphs",
+        extra=("onnx", "onnx", "onnxscript", "onnxruntime"),
+        has_int8=True,
+    ),
+    "safetensors": ExportFormat(
+        "the weights, for this plugin",
+        file=WEIGHTS,
+        module="fairseq_depthwise.translation.formats.weights",
+        extra=("safetensors", "safetensors"),
+        is_checkpoint=True,
+    ),
+}
+
+
+def format_of(folder: str) -> ExportFormat | None:
+    """Return the format of an exported folder; None for everything else."""
+    if not folder or not os.path.isfile(os.path.join(folder, CONFIG)):
+        return None
+    for export_format in FORMATS.values():
+        if os.path.exists(os.path.join(folder, export_format.file)):
+            return export_format
+    return next(iter(FORMATS.values()))  # an older or a damaged one, which its reader refuses
+
+
+def format_of_graphs(folder: str) -> ExportFormat | None:
+    """Return the format of a folder that is not read as a checkpoint; None for everything else."""
+    export_format = format_of(folder)
+    return None if export_format is None or export_format.is_checkpoint else export_format

@@ -1,0 +1,150 @@
+"""Options of translating and exporting, on the command line and in programs. Nothing here imports torch."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from fairseq_compat import UserError
+from fairseq_depthwise.options import CheckedOptions, between, option, positive_int
+from fairseq_depthwise.translation.export_formats import FORMATS
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+@dataclass(frozen=True)
+class BeamOptions(CheckedOptions):
+    """How hypotheses are searched; all defaults but the first two are fairseq's."""
+
+    TITLE: ClassVar[str] = "search"
+
+    beam: int = option(4, "beam size", type=between(1, 10_000, int))
+    length_penalty: float = option(0.6, "length penalty", flag="--lenpen", type=between(-1000, 1000), metavar="P")
+    max_length: int = option(200, "tokens of a translation", flag="--max-len-b", type=between(1, 2**24, int))
+    constraints: str | None = option(
+        None,
+        "after a line's text come tabs, each with words that its translation must have, in this order (ordered, the "
+        "default) or in any (unordered); stderr names those that it has not",
+        nargs="?", const="ordered", choices=("ordered", "unordered"), metavar="ORDER",
+    )  # fmt: skip
+    sampling: bool = option(
+        False, "draw translations instead of searching for the most probable ones; --beam 1 draws one of each line"
+    )
+    sampling_topk: int | None = option(
+        None, "draw from the K most probable tokens (default: all)", type=positive_int, metavar="K"
+    )
+
+    def cfg(self) -> DictConfig:
+        """Return fairseq's whole configuration, with these options in it."""
+        from fairseq.dataclass.configs import FairseqConfig
+        from omegaconf import OmegaConf
+
+        cfg = OmegaConf.structured(FairseqConfig)
+        search = {"beam": self.beam, "lenpen": self.length_penalty, "max_len_b": self.max_length}
+        cfg.generation.update(search | {"sampling": self.sampling, "sampling_topk": self.sampling_topk or -1})
+        return cfg
+
+
+@dataclass(frozen=True)
+class TextOptions(CheckedOptions):
+    """How text becomes tokens; None leaves it to what the training recorded."""
+
+    TITLE: ClassVar[str] = "text processing"
+
+    tokenizer: str | None = option(None, "as fairseq's: moses, space, nltk; or none", metavar="NAME")
+    bpe: str | None = option(None, "as fairseq's: subword_nmt, sentencepiece, ...; or none", metavar="NAME")
+    # Of what is in these files there are digests.
+    bpe_codes: str | None = option(None, "codes of subword-nmt", metavar="FILE", changes_result=False)
+    sentencepiece_model: str | None = option(None, "model of SentencePiece", metavar="FILE", changes_result=False)
+    tokenized: bool = option(
+        False, "the text is tokens as the model reads them, in subwords; translations stay as the model writes them"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = (self.tokenizer, self.bpe, self.bpe_codes, self.sentencepiece_model)
+        if self.tokenized and (other := next((name for name in given if name not in (None, "none")), None)):
+            raise UserError(f"--tokenized text is neither tokenized nor split, and {other} is given; leave one out")
+
+
+@dataclass(frozen=True)
+class TranslatorOptions(CheckedOptions):
+    """How lines are translated."""
+
+    TITLE: ClassVar[str] = "computation and output"
+
+    beam: BeamOptions = field(default_factory=BeamOptions)
+    text: TextOptions = field(default_factory=TextOptions)
+    nbest: int = option(1, "translations of a line, at most --beam")
+    max_tokens: int | None = option(
+        None,
+        "source tokens in a batch, padding counted; the result does not depend on it, but with --int8 a little "
+        "(default: 4096 without --batch-size)",
+        type=positive_int, metavar="N", changes_result=False,
+    )  # fmt: skip
+    batch_size: int | None = option(None, "lines in a batch", type=positive_int, metavar="N", changes_result=False)
+    max_line_tokens: int | None = option(
+        None,
+        "translate a line of more tokens in pieces, cut at ends of sentences (default: what the model takes)",
+        type=positive_int, metavar="N",
+    )  # fmt: skip
+    precision: str = option(
+        "fp32",
+        {
+            "bf16": "compute in bf16",
+            "fp16": "compute in fp16, which needs a GPU",
+            "int8": "compute matrix products in int8, on a CPU, by onnxruntime; made at the first use, and kept",
+        },
+    )
+    compile: bool | None = option(
+        None,
+        "compile the model for this CPU, which takes a minute or more, and keep the result, which later commands use "
+        "without being asked, unless they are told --no-compile",
+        action=argparse.BooleanOptionalAction, changes_result=False,
+    )  # fmt: skip
+    alignment: str | None = option(
+        None,
+        "the words of the tokenized texts that belong together: pairs of a source and a target word, as 0-0 1-2 (hard, "
+        "the default); or how much each target word attends to each source word (soft)",
+        flag="--print-alignment", nargs="?", const="hard", choices=("hard", "soft"), metavar="KIND",
+    )  # fmt: skip
+    token_scores: bool = option(False, "the tokens of translations and their log-probabilities to base 2")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        int8 = self.precision == "int8"
+        for name, other, both in (
+            ("--int8", "--compile", int8 and self.compile),
+            ("--sampling", "--constraints", self.beam.sampling and self.beam.constraints),
+            ("--sampling", "--int8", self.beam.sampling and int8),
+            ("--sampling", "--compile", self.beam.sampling and self.compile),
+        ):
+            if both:
+                raise UserError(f"{name} does not go with {other}; leave one of them out")
+        if self.beam.sampling_topk and not self.beam.sampling:
+            raise UserError(f"--sampling-topk {self.beam.sampling_topk} is for --sampling; add it")
+        if self.nbest > self.beam.beam:
+            raise UserError(f"--nbest {self.nbest} is more than the hypotheses that --beam {self.beam.beam} keeps")
+
+
+@dataclass(frozen=True)
+class ExportOptions(CheckedOptions):
+    """What is exported, and how."""
+
+    data: str | None = None
+    source_lang: str | None = None
+    target_lang: str | None = None
+    format: str = option(
+        next(iter(FORMATS)),
+        "; or ".join(export_format.help for export_format in FORMATS.values()),
+        choices=tuple(FORMATS),
+    )
+    int8: bool = option(False, "compute matrix products in int8, with --format onnx")
+    force: bool = option(False, "replace OUT if it is an export")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.int8 and not FORMATS[self.format].has_int8:
+            raise UserError(f"--int8 is for --format onnx, not for {self.format}")
