@@ -70,8 +70,8 @@ def chosen_metric(options: argparse.Namespace) -> TranslationMetric:
     """Return the chosen metric; raise UserError for options that it does not read."""
     name = options.metric or "sacrebleu"
     spec = METRICS[name]
-    read = {*spec.options, "detokenize"} if spec.text == "detokenized" else set(spec.options)
-    unread = [option for option in SCORING_OPTIONS if option not in read]
+    effective = {*spec.options, "detokenize"} if spec.text == "detokenized" else set(spec.options)
+    unread = [option for option in SCORING_OPTIONS if option not in effective]
     refuse_unread(options, unread, f"with --metric {name}, which scores {spec.text}")
 
     language = options.detokenize
