@@ -50,8 +50,8 @@ def any_cached(kind: str) -> bool:
 
 
 def _place(kind: str) -> Path:
-    given = os.environ.get(VARIABLE) or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(given, "fairseq-depthwise", kind).resolve()
+    caches = os.environ.get(VARIABLE) or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(caches, "fairseq-depthwise", kind).resolve()
 
 
 def cache_folder(kind: str) -> Path:
