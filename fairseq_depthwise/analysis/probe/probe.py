@@ -44,8 +44,9 @@ from fairseq_depthwise.models.linearized.model import (
 )
 from fairseq_depthwise.options import between, require_extra
 from fairseq_depthwise.tables import json_text
-from fairseq_depthwise.translation.beam_search import BeamOptions, BeamSearch
+from fairseq_depthwise.translation.beam_search import BeamSearch
 from fairseq_depthwise.translation.text_codec import post_process_for
+from fairseq_depthwise.translation.translation_options import BeamOptions
 
 #: Options that finished rows depend on. More layers or states may be requested later.
 _SETTINGS = ("train_subset", "max_tokens_used", "subset", "beam", "metric")

@@ -98,7 +98,7 @@ class Translators:
 
     def __init__(
         self, address: str | None, load: Callable[[], Loaded], actors: int | None, threads: int, gpu: bool
-    ) -> None:  # fmt: skip
+    ) -> None:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         here: dict[str, Any] = {}
         if address is None:
@@ -127,9 +127,12 @@ class Translators:
         self._shutdown = ray.shutdown
         on_gpu = gpu and ray.cluster_resources().get("GPU", 0) >= 1
         kind = ray.remote(_Actor).options(
-            num_cpus=threads, num_gpus=int(on_gpu), max_restarts=_RESTARTS, max_task_retries=-1,
+            num_cpus=threads,
+            num_gpus=int(on_gpu),
+            max_restarts=_RESTARTS,
+            max_task_retries=-1,
             scheduling_strategy="SPREAD",
-        )  # fmt: skip
+        )
         self._pool = ActorPool([kind.remote(os.getcwd(), load)])
         # Alone: it makes what the others need only once.
         self._pool.submit(lambda actor, _: actor.depends_on.remote(), None)
