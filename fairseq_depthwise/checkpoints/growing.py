@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 from torch import nn
 
 from fairseq_compat import UserError
@@ -63,8 +62,9 @@ def grow_checkpoint(
     depth = trained.depth(side)
     sources = {side: layer_sources(depth, layers, strategy, block_size(trained.config, side), init)}
 
-    # 1. Two new models with the checkpoint's options: one of its depth, without memory, and the deep one.
-    with torch.device("meta"):
+    # 1. Two new models with the checkpoint's options: one of its depth, whose values are not used, and the deep one.
+    # A model without memory (device "meta") would take longer: PyTorch imports 850 modules for the first one.
+    with drawing_from(0):
         shallow = trained.build_untrained()
     _require_own_parameters(trained, shallow)
     if seed is None:
