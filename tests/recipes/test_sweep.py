@@ -20,6 +20,7 @@ import pytest
 import sweep
 from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
+from forked_python import ForkedPython
 from plans import Plan, Run
 from recipe_runs import SMALL_TEXT, Work, small
 from scipy.stats import t
@@ -279,6 +280,18 @@ def test_a_sweep_that_was_killed_ends_like_one_that_was_not(prepared: Callable[[
         ("lenpen = 1.0", "", "lenpen"),
         ("lenpen = 1.0", "lenpen = 1.0\nmetrics = ['acuracy']", "acuracy"),
         ("lenpen = 1.0", "lenpen = one", "TOML"),
+        ("lenpen = 1.0", "lenpen = nan", "lenpen"),
+        ("lenpen = 1.0", 'lenpen = "x"', "lenpen"),
+        ("beam = 5", "beam = 0", "beam"),
+        ("beam = 5", "beam = 2.0", "beam"),
+        ("warm_up = 0.2", "warm_up = 2.0", "warm_up"),
+        ("final = 3000", "final = 0", "final"),
+        (", final = 3000", "", "final"),
+        ("seeds = [1, 2, 3, 4, 5]", "seeds = []", "seeds"),
+        ("seeds = [1, 2, 3, 4, 5]", 'seeds = "12"', "seeds"),
+        ("seeds = [1, 2, 3, 4, 5]", "seeds = [-1]", "seeds"),
+        ("lr = [0.003, 0.006, 0.012]", "lr = []", "lr"),
+        ('tests = ["test_2016_flickr", "test_2017_flickr", "test_2018_flickr"]', 'tests = "x"', "tests"),
         ('recipe = "multi30k"', 'recipe = "hopz"', "hopz"),
         ('depthwise_lstm_open = ""', 'depthwise_lstm_opened = ""', "depthwise_lstm_opened"),
     ],
@@ -288,6 +301,34 @@ def test_mistakes_are_found_before_the_first_training(tmp_path: Path, right: str
     assert right in plan
     with pytest.raises(UserError, match=word):
         plan_of(tmp_path, plan.replace(right, wrong, 1))
+
+
+@pytest.mark.xdist_group("recipes")
+def test_texts_that_are_no_pairs_are_not_binarized(
+    tmp_path: Path, forked_python: ForkedPython, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data-bin").mkdir()
+    (tmp_path / "text").mkdir()
+    (tmp_path / "data-bin" / "train.en-de.en.idx").touch()
+    (tmp_path / "data-bin" / "dict.en.txt").write_text("a 1\n")
+    for part, sides in (("train", ("a\n", "a\na\n")), ("valid", ("a\n", "a\n"))):
+        for language, text in zip(("en", "de"), sides, strict=True):
+            (tmp_path / "text" / f"bpe.{part}.{language}").write_text(text)
+    monkeypatch.setattr(sys, "executable", str(forked_python.python))
+    with pytest.raises(UserError, match="fairseq-preprocess"):
+        sweep.prepare(plan_of(tmp_path), tmp_path)
+    assert not (tmp_path / "protocol-bin").exists()
+
+
+def test_test_sets_that_are_not_there(tmp_path: Path) -> None:
+    for folder in ("data-bin", "protocol-bin", "text"):
+        (tmp_path / "multi30k" / folder).mkdir(parents=True)
+    (tmp_path / "multi30k" / "data-bin" / "train.en-de.en.idx").touch()
+    for language in ("en", "de"):
+        (tmp_path / "multi30k" / "text" / f"test.test_2016_flickr.raw.{language}").touch()
+    begun = sweep.Sweep([plan_of(tmp_path)], tmp_path, 0, re.compile(".*"))
+    with pytest.raises(UserError, match="test_2017_flickr"):
+        begun.train(1)
 
 
 def test_only_some_trainings(tmp_path: Path) -> None:
