@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from fairseq.data import Dictionary
+from fairseq.dataclass.configs import DatasetConfig
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
@@ -42,17 +43,28 @@ def write_weights(state: Mapping[str, Any], architecture: str, folder: str) -> d
     other_names = json.dumps({name: one for name, one in first.items() if name != one})
     with atomic_write(file) as opened:
         opened.write(save(kept, {"other names": other_names}))
+    return {
+        "family": ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture),
+        "options": declared_options(state, architecture),
+        "weights": {"file": WEIGHTS, "sha256": file_digest(file)},
+    }
+
+
+def declared_options(state: Mapping[str, Any], architecture: str) -> dict[str, Any]:
+    """Return the options of the model in a checkpoint that its architecture declares; a folder has no others."""
     options = checkpoints.options_in(state)
     declared: Any = getattr(provenance.options_class(architecture), "__dataclass_fields__", None)
     if declared is None:  # a model's options are among all of the training
         parser = ArgumentParser(conflict_handler="resolve")
         ARCH_MODEL_REGISTRY[architecture].add_args(parser)
         declared = {"max_source_positions", "max_target_positions", *(action.dest for action in parser._actions)}
-    return {
-        "family": ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture),
-        "options": {name: options[name] for name in sorted(declared) if name in options and not name.endswith("_path")},
-        "weights": {"file": WEIGHTS, "sha256": file_digest(file)},
-    }
+    return {name: options[name] for name in sorted(declared) if name in options and not name.endswith("_path")}
+
+
+def model_options(options: Mapping[str, Any], architecture: str) -> dict[str, Any] | Namespace:
+    """Return declared options as fairseq has them in a checkpoint: those of its own models in a namespace."""
+    named = {**options, "_name": architecture}
+    return named if provenance.options_class(architecture) else Namespace(**named)
 
 
 def read_weights(file: str) -> dict[str, Any]:
@@ -72,10 +84,8 @@ def read_weights(file: str) -> dict[str, Any]:
         header = json.loads(content[8 : 8 + header_size])
         other_names = json.loads(header.get("__metadata__", {}).get("other names", "{}"))
         values |= {name: values[first_name] for name, first_name in other_names.items()}
-        options = {**config["options"], "_name": config["architecture"]}
-        # fairseq has the options of its own models in a namespace.
-        model = options if provenance.options_class(options["_name"]) else Namespace(**options)
-        task = {**_languages(config), "_name": "translation", "data": folder}
+        model = model_options(config["options"], config["architecture"])
+        task = {**_task_defaults(), **_languages(config), "_name": "translation", "data": folder}
         state = {
             "args": None,
             "cfg": {"model": model, "task": task, **text_options(config, folder)},
@@ -107,6 +117,12 @@ def exported_task(folder: str, config: Mapping[str, Any]) -> TranslationTask:
             raise UserError(f"{folder}/dict.{name}.txt has {found} symbols, not {size}; export the checkpoint again")
     limits = provenance.limits_in(Namespace(**provenance.recorded_in(config)))
     return TranslationTask(TranslationConfig(data=folder, **_languages(config), **limits), *dictionaries)
+
+
+def _task_defaults() -> dict[str, Any]:
+    """Return the options of the task that refer to other parts of fairseq's configuration, as a training has them."""
+    of_data = DatasetConfig()
+    return {name: getattr(of_data, name) for name in ("train_subset", "dataset_impl", "required_seq_len_multiple")}
 
 
 def _languages(config: Mapping[str, Any]) -> dict[str, Any]:

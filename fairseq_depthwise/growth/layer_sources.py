@@ -31,7 +31,12 @@ def layer_sources(
 
     For 12 to 18 layers: top-most is 0 to 11 and then 6 to 11; interpolation is 0 to 5 and then 6, 6, 7, 7 up to 11, 11;
     middle is 0 to 8, 3 to 8, 9 to 11. ``block_size``: layers in a connected block; 0 where there are none.
+
+    Raises:
+        UserError: the strategy or the initialization is unknown, or the strategy cannot make such a stack.
     """
+    require_known("strategy", strategy, STRATEGIES)
+    require_known("init", init, INITS)
     growth = layers - depth
     if strategy in _BETWEEN and block_size > 1:
         raise UserError(
@@ -64,6 +69,12 @@ def layer_sources(
         new = new_layers(copies)
         return [None if index in new else source for index, source in enumerate(copies)]
     return copies
+
+
+def require_known(option: str, value: str, known: Sequence[str]) -> None:
+    """Raise UserError where an option of growth has none of its declared values."""
+    if value not in known:
+        raise UserError(f"{option} {value!r} is unknown; it must be one of {', '.join(known)}")
 
 
 def new_layers(sources: Sequence[int | None]) -> set[int]:
