@@ -32,7 +32,7 @@ COMMANDS = {
     "interactive": "translate standard input: fairseq-interactive with the plugin loaded",
     "translate": "translate text: raw lines in, raw translations out, in order",
     "serve": "translate over HTTP: JSON, a page for people, metrics",
-    "export": "export encoder and decoder step to torch.export, to be run without fairseq",
+    "export": "export a model as ONNX files, to be run without fairseq, or as weights",
     "average": "average the parameters of checkpoints",
     "inspect": "show what a checkpoint holds: its model, how far it was trained and how, which versions wrote it",
     "grow": "make the model of a checkpoint deeper",

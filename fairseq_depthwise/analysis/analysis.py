@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
 from fairseq_depthwise.modules.stack import SIDES
 from fairseq_depthwise.options import positive_int, require_extra
-from fairseq_depthwise.tables import aligned
+from fairseq_depthwise.tables import aligned, json_text
 
 #: Side -> the tokens that it reads, in fairseq's batches.
 _TOKENS = {"encoder": "src_tokens", "decoder": "prev_output_tokens"}
@@ -283,7 +282,7 @@ def report_checkpoints(
             reports.append(measure(loaded, options))
     if options.json:
         documents = [report.document() for report in reports]
-        print(json.dumps({"data": options.data, "checkpoints": documents}, indent=2))
+        print(json_text({"data": options.data, "checkpoints": documents}))
     else:
         print("\n".join(map(as_text, reports)), end="")
     for name, path in paths.items():

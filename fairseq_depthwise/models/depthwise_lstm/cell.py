@@ -12,7 +12,7 @@ On a GPU, Triton kernels for Eqs 2-8 trained no faster than these operations and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +26,7 @@ from fairseq_depthwise.modules.linear.prepacked import JoinedLinear, join, prepa
 #: Epsilon of the layer norms inside the cell.
 NORM_EPS = 1e-6
 
-#: The activation of all three gates (Eqs 2-4).
+#: The activation of all gates (Eqs 2-4).
 gate_activation = torch.sigmoid
 
 
@@ -37,55 +37,67 @@ class DepthwiseState(NamedTuple):
     cell: Tensor
 
 
-#: Input, forget and output gate, T x B x d each.
-GateValues = tuple[Tensor, Tensor, Tensor]
+#: The gates of a cell in the order of its ``gate_names``, T x B x d each.
+GateValues = tuple[Tensor, ...]
+
+#: The gates of the paper's cell (Eqs 2-4).
+LSTM_GATES = ("input_gate", "forget_gate", "output_gate")
 
 #: Called in training, without gradients, with the gates of a step and the state above.
 CellObserver = Callable[[GateValues, DepthwiseState], None]
 
 
 class Gates(nn.Module):
-    """Input, forget and output gate (Eqs 2-4): ``sigmoid(LN(W c))`` each, without linear biases.
+    """The gates of a cell, such as the LSTM's three (Eqs 2-4): ``sigmoid(LN(W c))`` each, without linear biases.
 
-    One matrix multiplication computes all three. Each gate has its own layer norm with its own statistics over d. Not
-    in the paper: other initial values of the forget gate's bias (``forget_bias``) and of the norms' weights (``gain``),
-    and ``joint``, one norm over all 3d values.
+    One matrix multiplication computes all. Each gate has its own layer norm with its own statistics over d. Not in the
+    paper: other initial values of the forget gate's bias (``forget_bias``) and of the norms' weights (``gain``), and
+    ``joint``, one norm over the values of all gates. ``names`` has the cell's gates in order.
     """
 
     def __init__(
-        self, *, input_dim: int, embed_dim: int, forget_bias: float = 0.0, gain: float = 1.0, joint: bool = False
+        self,
+        *,
+        input_dim: int,
+        embed_dim: int,
+        names: Sequence[str] = LSTM_GATES,
+        forget_bias: float = 0.0,
+        gain: float = 1.0,
+        joint: bool = False,
     ) -> None:
         super().__init__()
         self.embed_dim = embed_dim
+        self.count = len(names)
         self.joint = joint
-        self.projection = nn.Linear(input_dim, 3 * embed_dim, bias=False)
-        self.norm_weight = nn.Parameter(torch.full((3, embed_dim), float(gain)))
-        self.norm_bias = nn.Parameter(torch.zeros(3, embed_dim))
-        # Rows are in the order input, forget and output gate.
-        nn.init.constant_(self.norm_bias[1], forget_bias)
+        self.projection = nn.Linear(input_dim, self.count * embed_dim, bias=False)
+        self.norm_weight = nn.Parameter(torch.full((self.count, embed_dim), float(gain)))
+        self.norm_bias = nn.Parameter(torch.zeros(self.count, embed_dim))
+        if "forget_gate" in names:
+            nn.init.constant_(self.norm_bias[names.index("forget_gate")], forget_bias)
 
     def forward(self, joined: Tensor) -> GateValues:
-        """Compute (input gate, forget gate, output gate), T x B x d each, from ``joined``, T x B x input_dim."""
+        """Compute the gates, T x B x d each, from ``joined``, T x B x input_dim."""
         return self.activate(self.projection(joined))
 
     def activate(self, projected: Tensor) -> GateValues:
-        """Compute the gates from their projections, T x B x 3d."""
+        """Compute the gates from their projections, T x B x (count d)."""
         if torch.is_grad_enabled() and not self.joint:
-            # Three norms have a shorter backward pass than one norm with a scale and shift after it.
+            # Several norms have a shorter backward pass than one norm with a scale and shift after it.
             gates = []
-            for part, weight, bias in zip(projected.chunk(3, dim=-1), self.norm_weight, self.norm_bias, strict=True):
+            parts = projected.chunk(self.count, dim=-1)
+            for part, weight, bias in zip(parts, self.norm_weight, self.norm_bias, strict=True):
                 normalized = F.layer_norm(part, (self.embed_dim,), weight, bias, NORM_EPS)
                 gates.append(gate_activation(normalized))
-            return gates[0], gates[1], gates[2]
+            return tuple(gates)
 
-        all_three = projected.unflatten(-1, (3, self.embed_dim))  # T x B x 3 x d
+        together = projected.unflatten(-1, (self.count, self.embed_dim))  # T x B x count x d
         if self.joint:
-            normalized = F.layer_norm(all_three, (3, self.embed_dim), self.norm_weight, self.norm_bias, NORM_EPS)
+            shape = (self.count, self.embed_dim)
+            normalized = F.layer_norm(together, shape, self.norm_weight, self.norm_bias, NORM_EPS)
         else:
-            normalized = F.layer_norm(all_three, (self.embed_dim,), eps=NORM_EPS)
+            normalized = F.layer_norm(together, (self.embed_dim,), eps=NORM_EPS)
             normalized = torch.addcmul(self.norm_bias, normalized, self.norm_weight)
-        input_gate, forget_gate, output_gate = gate_activation(normalized).unbind(-2)
-        return input_gate, forget_gate, output_gate
+        return gate_activation(normalized).unbind(-2)
 
 
 class HiddenNet(nn.Module):
@@ -138,8 +150,8 @@ class DepthwiseCell(nn.Module):
     """One step up the stack: from the state below a layer and the layer's attention to the state above it.
 
     Attributes:
-        gate_names: of the gates that its ``gate_values`` returns, for analyses. A cell with gates is built from them
-            and a hidden net (see :class:`DepthwiseLSTMCell`); one without is built from a hidden net alone.
+        gate_names: the gates that its ``gate_values`` returns, for :class:`Gates`, logs and analyses. A cell with gates
+            is built from them and a hidden net, as :class:`DepthwiseLSTMCell` is; one without from a hidden net alone.
     """
 
     gate_names: tuple[str, ...] = ()
@@ -159,7 +171,7 @@ class DepthwiseLSTMCell(DepthwiseCell):
         observer: called in every training forward.
     """
 
-    gate_names = ("input_gate", "forget_gate", "output_gate")
+    gate_names = LSTM_GATES
 
     def __init__(
         self,
@@ -183,7 +195,7 @@ class DepthwiseLSTMCell(DepthwiseCell):
 
         # The projections of gates (T x B x 3d) and hidden net (T x B x H): in decoding one matrix multiplication.
         if self._joined is not None and not torch.is_grad_enabled():
-            widths = [3 * self.gates.embed_dim, net.first.out_features]
+            widths = [self.gates.count * self.gates.embed_dim, net.first.out_features]
             gates_projection, net_projection = self._joined(joined).split_with_sizes(widths, dim=-1)
         else:
             gates_projection = self.gates.projection(joined)

@@ -6,7 +6,7 @@ decoder's two attentions merged by addition. ``docs/depthwise_lstm.md`` lists wh
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +53,7 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
 
     # The cell, and what the cells of a stack share.
     depthwise_cell: str = option(
-        "lstm", "what connects the layers: an LSTM, or an RNN without gates", one_of=tuple(CELLS)
+        "lstm", "the cell that connects the layers; the paper's is lstm, and rnn has no gates", one_of=tuple(CELLS)
     )
     depthwise_hidden_layers: int = option(2, "layers of the cell's hidden net: Eq 6, or Eq 5", one_of=(2, 1))
     depthwise_hidden_dim: int = option(
@@ -197,7 +197,9 @@ class DepthwiseStacks(Stacks):
                 gates=shared_gates or self._new_gates(input_dim),
                 hidden_net=shared_net or self._new_net(input_dim),
                 attention_skip=config.depthwise_attention_skip,
-                observer=_GateMetrics(side, f"{next(numbers)}{place}") if config.log_gates else None,
+                observer=(
+                    _GateMetrics(side, f"{next(numbers)}{place}", cell_class.gate_names) if config.log_gates else None
+                ),
             )
             return cell
 
@@ -219,6 +221,7 @@ class DepthwiseStacks(Stacks):
         return Gates(
             input_dim=input_dim,
             embed_dim=self.width,
+            names=CELLS[config.depthwise_cell].gate_names,
             forget_bias=config.depthwise_forget_bias,
             gain=config.depthwise_gate_gain,
             joint=config.depthwise_gate_norm == "joint",
@@ -233,15 +236,16 @@ class _GateMetrics:
     ``layer`` is the layer's number, followed by "a" or "b" where it has two cells.
     """
 
-    def __init__(self, side: str, layer: str) -> None:
+    def __init__(self, side: str, layer: str, gate_names: Sequence[str]) -> None:
         self.side = side
         self.layer = layer
+        self.gate_names = gate_names
 
     def __call__(self, gates: GateValues, state: DepthwiseState) -> None:
-        for name, gate in zip(("input", "forget", "output"), gates, strict=True):
+        for name, gate in zip(self.gate_names, gates, strict=True):
             values = gate.float()
-            self._log(f"{name}_gate", values.mean())
-            self._log(f"{name}_gate_deviation", values.std())
+            self._log(name, values.mean())
+            self._log(f"{name}_deviation", values.std())
         self._log("cell_norm", state.cell.float().norm(dim=-1).mean())
 
     def _log(self, name: str, value: Tensor) -> None:
