@@ -63,7 +63,7 @@ def test_fewer_translations_than_one_are_refused(data: str, tmp_path: Path) -> N
 def test_constraints_of_a_call_do_not_go_with_sampling(data: str, tmp_path: Path) -> None:
     sampled = TranslatorOptions(beam=BeamOptions(2, sampling=True))
     translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=sampled)
-    with pytest.raises(UserError, match="--sampling .*--constraints"):
+    with pytest.raises(UserError, match="--sampling"):
         translator.translations(["w1"], constraints=[["w2"]])
 
 
