@@ -143,8 +143,10 @@ def average(checkpoints: Sequence[Checkpoint], *, progress: Callable[[str], None
     ``extra_state`` names the files. ``progress`` is called with each path before its parameters are read.
 
     Raises:
-        UserError: two are the same, or they are not of one model, one depth and one precision.
+        UserError: there are none, two are the same, or they are not of one model, one depth and one precision.
     """
+    if not checkpoints:
+        raise UserError("there are no checkpoints to average; name one or more")
     for checkpoint in checkpoints:
         if checkpoint.is_exported:
             raise UserError(f"{checkpoint.path} was exported; average the checkpoints, and export their mean")
@@ -223,8 +225,8 @@ def _require_one_depth(checkpoints: Sequence[Checkpoint]) -> None:
 
 
 def _require_count(present: int, wanted: int, folder: str, kind: str, option: str) -> None:
-    if present < wanted:
-        raise UserError(f"{option} {wanted}: {folder} holds {present} {kind}; give at most that many")
+    if not 1 <= wanted <= present:
+        raise UserError(f"{option} {wanted}: {folder} holds {present} {kind}; give at least 1 and at most that many")
 
 
 def _kind(tensor: Tensor) -> str:

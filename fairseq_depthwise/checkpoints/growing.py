@@ -13,9 +13,10 @@ from torch import nn
 
 from fairseq_compat import UserError
 from fairseq_compat.checkpoints import require_one_value
-from fairseq_depthwise.growth.freezing import LastGrowth
-from fairseq_depthwise.growth.layer_sources import block_size, layer_sources
+from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth
+from fairseq_depthwise.growth.layer_sources import block_size, layer_sources, require_known
 from fairseq_depthwise.growth.parameter_map import drawing_from, map_parameters, zero_new_branches
+from fairseq_depthwise.modules.stack import SIDES
 from fairseq_depthwise.optim.restart_schedule import add_restart
 
 if TYPE_CHECKING:
@@ -51,8 +52,10 @@ def grow_checkpoint(
         seed: of layers that start anew; None is that of the training so far.
 
     Raises:
-        UserError: the model cannot be grown so, or the checkpoint is damaged.
+        UserError: the model cannot be grown so, an option has an unknown value, or the checkpoint is damaged.
     """
+    require_known("side", side, SIDES)
+    require_known("frozen", frozen, FREEZES)
     if checkpoint.is_fairseq_transformer:
         raise UserError(
             f"{checkpoint.path} holds fairseq's own transformer, whose class cannot be grown; train sdt_transformer "

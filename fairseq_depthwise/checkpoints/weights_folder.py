@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from fairseq.data import Dictionary
+from fairseq.dataclass.configs import DatasetConfig
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
@@ -44,19 +45,30 @@ def write_weights(state: Mapping[str, Any], architecture: str, folder: str) -> d
     with atomic_write(os.path.join(folder, WEIGHTS)) as file:
         file.write(content)
 
-    recorded = checkpoints.options_in(state)
-    options = {}
-    for name in sorted(_declared_options(architecture)):
-        if name in recorded and not name.endswith("_path"):
-            options[name] = recorded[name]
     return {
         "family": ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture),
-        "options": options,
+        "options": declared_options(state, architecture),
         "weights": {"file": WEIGHTS, "sha256": hashlib.sha256(content).hexdigest()},
     }
 
 
-def _declared_options(architecture: str) -> Iterable[str]:
+def declared_options(state: Mapping[str, Any], architecture: str) -> dict[str, Any]:
+    """Return the options of the model in a checkpoint that its architecture declares; a folder has no others."""
+    recorded = checkpoints.options_in(state)
+    options = {}
+    for name in sorted(_declared_names(architecture)):
+        if name in recorded and not name.endswith("_path"):
+            options[name] = recorded[name]
+    return options
+
+
+def model_options(options: Mapping[str, Any], architecture: str) -> dict[str, Any] | Namespace:
+    """Return declared options as fairseq has them in a checkpoint: those of its own models in a namespace."""
+    named = {**options, "_name": architecture}
+    return named if provenance.options_class(architecture) else Namespace(**named)
+
+
+def _declared_names(architecture: str) -> Iterable[str]:
     """Return the names of a model's options, which in some checkpoints are among all of the training."""
     fields: Mapping[str, Any] | None = getattr(provenance.options_class(architecture), "__dataclass_fields__", None)
     if fields is not None:
@@ -83,10 +95,8 @@ def read_weights(file: str) -> dict[str, Any]:
         header = json.loads(content[8 : 8 + header_size])
         other_names = json.loads(header.get("__metadata__", {}).get("other names", "{}"))
         values |= {name: values[first_name] for name, first_name in other_names.items()}
-        options = {**config["options"], "_name": config["architecture"]}
-        # fairseq has the options of its own models in a namespace.
-        model = options if provenance.options_class(options["_name"]) else Namespace(**options)
-        task = {**_languages(config), "_name": "translation", "data": folder}
+        model = model_options(config["options"], config["architecture"])
+        task = {**_task_defaults(), **_languages(config), "_name": "translation", "data": folder}
         state = {
             "args": None,
             "cfg": {"model": model, "task": task, **text_options(config, folder)},
@@ -123,6 +133,12 @@ def exported_task(folder: str, config: Mapping[str, Any]) -> TranslationTask:
         dictionaries.append(dictionary)
     limits = provenance.limits_in(Namespace(**provenance.recorded_in(config)))
     return TranslationTask(TranslationConfig(data=folder, **_languages(config), **limits), *dictionaries)
+
+
+def _task_defaults() -> dict[str, Any]:
+    """Return the options of the task that refer to other parts of fairseq's configuration, as a training has them."""
+    of_data = DatasetConfig()
+    return {name: getattr(of_data, name) for name in ("train_subset", "dataset_impl", "required_seq_len_multiple")}
 
 
 def _languages(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from fairseq_depthwise.commands.translator_options import add_translator_options
 from fairseq_depthwise.options import add_options, option, options_of, that_change_results
 from fairseq_depthwise.text_files import Block, blocks_of, compressed
 from fairseq_depthwise.translation.export_formats import format_of_graphs
-from fairseq_depthwise.translation.translation_options import TranslatorOptions
+from fairseq_depthwise.translation.translation_options import TranslatorOptions, refuse_pairs, refuse_without
 
 if TYPE_CHECKING:
     from fairseq_depthwise.serving.cluster.ray_blocks import Loaded
@@ -53,7 +53,7 @@ class LineOptions:
     """What is read and written of each line."""
 
     buffer_lines: int = option(1000, "read, and put into batches by length, so many lines at a time; 1 at a terminal")
-    seed: int = option(1, "of --sampling")
+    seed: int | None = option(None, "of --sampling (default: 1)", type=positive_int, metavar="N")
     scores: bool = option(False, "write the score and a tab before each translation")
     json: bool = option(False, "write a JSON object in each line: source, translation, score, ...")
 
@@ -105,13 +105,16 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     output_path = _require_files(options)
-    if (options.nbest > 1 or options.token_scores) and not options.json:
-        raise UserError("--nbest and --token-scores are written as JSON only; add --json")
+    refuse_pairs(("--scores", "--json", options.scores and options.json))
+    refuse_without(
+        ("--seed", "--sampling", options.seed is not None and not options.sampling),
+        ("--nbest", "--json", options.nbest > 1 and not options.json),
+        ("--token-scores", "--json", options.token_scores and not options.json),
+        ("--ray-actors", "--ray", options.ray_actors and options.ray is None),
+        ("--output-folder", "--ray", options.output_folder and options.ray is None),
+    )
     if options.ray is not None:
         return _translate_on_ray(options, output_path)
-    for name in ("ray_actors", "output_folder"):
-        if getattr(options, name):
-            raise UserError(f"--{name.replace('_', '-')} {getattr(options, name)} is for --ray; add it")
     at_terminal = options.files == ["-"] and sys.stdin.isatty()
     translator = load_translator(options)
     if at_terminal:
@@ -225,7 +228,7 @@ def translated_block(
             texts.append(text)
             constraints.append(constraints_of_line)
     if options.sampling:  # the same for a block wherever and whenever it is translated
-        place = hashlib.sha256(f"{options.seed} {block.file} {block.number}".encode()).digest()
+        place = hashlib.sha256(f"{options.seed or 1} {block.file} {block.number}".encode()).digest()
         torch.manual_seed(int.from_bytes(place[:7], "big"))
     translations = translator.translations(texts, constraints=constraints)
     where = "stdin" if block.path == "-" else block.path
@@ -241,7 +244,7 @@ def translated_block(
 def _as_line(translation: Translation, options: argparse.Namespace) -> str:
     best = translation.hypotheses[0]
     if options.json:
-        return json.dumps(_as_document(translation, options), ensure_ascii=False)
+        return json.dumps(_as_document(translation, options), ensure_ascii=False, allow_nan=False)
     fields = [best.text]
     if options.scores:
         fields.insert(0, f"{best.score:.4f}")

@@ -86,8 +86,10 @@ def layer_sources(
     middle is 0 to 8, 3 to 8, 9 to 11. ``block_size``: layers in a connected block; 0 where there are none.
 
     Raises:
-        UserError: the strategy does not lead to that depth.
+        UserError: the strategy or the initialization is unknown, or the strategy cannot make such a stack.
     """
+    require_known("strategy", strategy, STRATEGIES)
+    require_known("init", init, INITS)
     growth = layers - depth
     rules = _STRATEGIES[strategy]
     if rules.moves_layers and block_size > 1:
@@ -110,6 +112,12 @@ def layer_sources(
         new = new_layers(sources)
         return [None if index in new else source for index, source in enumerate(sources)]
     return sources
+
+
+def require_known(option: str, value: str, known: Sequence[str]) -> None:
+    """Raise UserError where an option of growth has none of its declared values."""
+    if value not in known:
+        raise UserError(f"{option} {value!r} is unknown; it must be one of {', '.join(known)}")
 
 
 def new_layers(sources: Sequence[int | None]) -> set[int]:

@@ -36,8 +36,16 @@ class Search:
         text: str = self.dictionary.string(tokens.int().cpu(), post_process, extra_symbols_to_ignore=self.hidden)
         return text
 
-    def hypotheses(self, batch: dict[str, Any]) -> list[list[dict[str, Any]]]:
-        """Return the hypotheses of each sentence of a data set's batch, as fairseq does, the best first."""
+    def hypotheses(
+        self, batch: dict[str, Any], constraints: Sequence[Sequence[Tensor]] | None = None
+    ) -> list[list[dict[str, Any]]]:
+        """Return the hypotheses of each sentence of a data set's batch, as fairseq does, the best first.
+
+        Raises:
+            UserError: there are constraints, which graphs cannot search with.
+        """
+        if constraints is not None:
+            raise UserError("--constraints is for checkpoints, and an exported folder has graphs; leave it out")
         assert self._graphs is not None
         search = GraphSearch(self._graphs, eos=self.dictionary.eos(), vocabulary=len(self.dictionary))
         return search(batch["net_input"]["src_tokens"], self.limits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fairseq_compat import UserError
 from fairseq_depthwise.options import CheckedOptions, between, option, positive_int
@@ -14,6 +14,24 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
+#: Converts a length penalty. Within these bounds the scores of up to 100,000 tokens are finite in float32.
+as_length_penalty = between(-5, 5)
+
+
+def refuse_pairs(*pairs: tuple[str, str, Any]) -> None:
+    """Raise UserError for the first of pairs (option, option, whether both are set) where both are."""
+    for first, second, both in pairs:
+        if both:
+            raise UserError(f"{first} does not go with {second}; leave one of them out")
+
+
+def refuse_without(*pairs: tuple[str, str, Any]) -> None:
+    """Raise UserError for the first of pairs (option, needed option, whether that is missing) where it is missing."""
+    for option_name, needed, is_missing in pairs:
+        if is_missing:
+            raise UserError(f"{option_name} is for {needed}; add it")
+
+
 @dataclass(frozen=True)
 class BeamOptions(CheckedOptions):
     """How hypotheses are searched; all defaults but the first two are fairseq's."""
@@ -21,7 +39,7 @@ class BeamOptions(CheckedOptions):
     TITLE: ClassVar[str] = "search"
 
     beam: int = option(4, "beam size", type=between(1, 10_000, int))
-    length_penalty: float = option(0.6, "length penalty", flag="--lenpen", type=between(-1000, 1000), metavar="P")
+    length_penalty: float = option(0.6, "length penalty", flag="--lenpen", type=as_length_penalty, metavar="P")
     max_length: int = option(200, "tokens of a translation", flag="--max-len-b", type=between(1, 2**24, int))
     constraints: str | None = option(
         None,
@@ -128,16 +146,13 @@ class TranslatorOptions(CheckedOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         int8 = self.precision == "int8"
-        for name, other, both in (
+        refuse_pairs(
             ("--int8", "--compile", int8 and self.compile),
             ("--sampling", "--constraints", self.beam.sampling and self.beam.constraints),
             ("--sampling", "--int8", self.beam.sampling and int8),
             ("--sampling", "--compile", self.beam.sampling and self.compile),
-        ):
-            if both:
-                raise UserError(f"{name} does not go with {other}; leave one of them out")
-        if self.beam.sampling_topk and not self.beam.sampling:
-            raise UserError(f"--sampling-topk {self.beam.sampling_topk} is for --sampling; add it")
+        )
+        refuse_without(("--sampling-topk", "--sampling", self.beam.sampling_topk and not self.beam.sampling))
         if self.nbest > self.beam.beam:
             raise UserError(f"--nbest {self.nbest} is more than the hypotheses that --beam {self.beam.beam} keeps")
 

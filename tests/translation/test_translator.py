@@ -59,6 +59,22 @@ def test_fewer_translations_than_one_are_refused(data: str, tmp_path: Path) -> N
         translator.translations(LINES, nbest=-1)
 
 
+def test_constraints_of_a_call_do_not_go_with_sampling(data: str, tmp_path: Path) -> None:
+    sampled = TranslatorOptions(beam=BeamOptions(2, sampling=True))
+    translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=sampled)
+    with pytest.raises(UserError, match="--sampling"):
+        translator.translations(["w1"], constraints=[["w2"]])
+
+
+@pytest.mark.parametrize("penalty", [-5, 5])
+def test_scores_are_finite_with_every_length_penalty(penalty: int, data: str, tmp_path: Path) -> None:
+    search = TranslatorOptions(beam=BeamOptions(1, penalty, max_length=30))
+    translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=search)
+    (translation,) = translator.translations(["w1 w2 w3"])
+    assert math.isfinite(translation.hypotheses[0].score)
+    assert translation.hypotheses[0].score < 0
+
+
 def test_batches_are_of_the_size_that_is_given(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[tuple[int, ...]] = []
     generate = SequenceGenerator.generate

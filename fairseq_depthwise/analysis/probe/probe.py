@@ -46,7 +46,7 @@ from fairseq_depthwise.options import between, require_extra
 from fairseq_depthwise.tables import json_text
 from fairseq_depthwise.translation.beam_search import BeamSearch
 from fairseq_depthwise.translation.text_codec import post_process_for
-from fairseq_depthwise.translation.translation_options import BeamOptions
+from fairseq_depthwise.translation.translation_options import BeamOptions, as_length_penalty
 
 #: Options that finished rows depend on. More layers or states may be requested later.
 _SETTINGS = ("train_subset", "max_tokens_used", "subset", "beam", "metric")
@@ -233,7 +233,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--beam", type=between(1, 10_000, int), default=4, metavar="N", help="beam size (default: 4)")
     parser.add_argument(
-        "--lenpen", type=between(-1000, 1000), default=0.6, metavar="X", help="length penalty (default: 0.6)"
+        "--lenpen", type=as_length_penalty, default=0.6, metavar="X", help="length penalty (default: 0.6)"
     )
     parser.add_argument(
         "--metric",
