@@ -55,9 +55,7 @@ def generation_arguments(option: str, text: str | None) -> dict[str, Any]:
     options = OmegaConf.structured(GenerationConfig)
     for name, value in arguments.items():
         if name not in options:
-            raise UserError(
-                f"{option} has {name!r}, which is no option of generation; give names such as beam, max_len_b"
-            )
+            raise UserError(f"{option} has {name!r}, which is no option of generation; give names such as beam")
         try:
             options[name] = value
         except OmegaConfBaseException as error:
@@ -120,9 +118,7 @@ def require_generation(options: Any, inside: str = "") -> None:
                 raise UserError(f"--score-reference searches for no translation; leave out {named(name)}")
 
     if options.min_len > options.max_len_b and not options.max_len_a and not options.match_source_len:
-        raise UserError(
-            f"{named('min_len')} is more than {named('max_len_b')} allows; give less, or a larger --max-len-b"
-        )
+        raise UserError(f"{named('min_len')} is more than {named('max_len_b')} allows; give a larger --max-len-b")
     if options.nbest > options.beam:
         raise UserError(f"{named('nbest')} is more than the hypotheses that {named('beam')} keeps; give a larger beam")
     if options.sampling and options.nbest != options.beam and not inside:
@@ -138,10 +134,8 @@ def require_post_process(option: str, symbol: str | None) -> None:
     try:
         post_process("", symbol)
     except NotImplementedError:
-        raise UserError(
-            f"{option} {symbol!r} is no way to join subwords; give subword_nmt, sentencepiece, wordpiece, letter or "
-            "none"
-        ) from None
+        known = "subword_nmt, sentencepiece, wordpiece, letter or none"
+        raise UserError(f"{option} {symbol!r} is no way to join subwords; give {known}") from None
 
 
 def require_used(generator: Any, options: Any) -> None:
@@ -153,18 +147,15 @@ def require_used(generator: Any, options: Any) -> None:
     changed = _changed(options)
     for name in _ITERATIVE:
         if name in changed:
-            raise UserError(
-                f"--{name.replace('_', '-')} is for models that refine whole translations, such as those of "
-                "--task translation_lev; leave it out for this model"
-            )
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(f"{option} is for models of --task translation_lev and the like; leave it out")
 
 
 def require_end(generator: Any, symbol: str | None, dictionary: Any) -> None:
     """Raise UserError unless translations end at ``--eos-token``, which most tasks do not hand to their generator."""
     if symbol is not None and dictionary.indices.get(symbol) != generator.eos:
-        raise UserError(
-            f"--eos-token {symbol}: translations of this model end at {dictionary[generator.eos]}; leave it out"
-        )
+        end = dictionary[generator.eos]
+        raise UserError(f"--eos-token {symbol}: translations of this model end at {end}; leave it out")
 
 
 def require_dropout(models: Iterable[Any], names: Iterable[str]) -> None:
@@ -183,10 +174,8 @@ def require_dropout(models: Iterable[Any], names: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             shortest = sorted(known, key=lambda other: (other.count("."), other))[:6]
-            raise UserError(
-                f"--retain-dropout-modules {name}: no model has a dropout of that name; give such as "
-                f"{', '.join(shortest)}"
-            )
+            examples = ", ".join(shortest)
+            raise UserError(f"--retain-dropout-modules {name}: no model has such a dropout; give such as {examples}")
 
 
 def _changed(options: Any) -> set[str]:

@@ -58,9 +58,8 @@ def require_same(name: str, recorded: Record, current: Record, where: str) -> No
         if value == trained or (key in _OTHER_SIDE and value != recorded.get(_OTHER_SIDE[key])):
             continue
         option = f"the {key.replace('_', ' ')}" if key.endswith("_dictionary") else f"--{key.replace('_', '-')}"
-        raise UserError(
-            f"{name} was trained with {option} {trained}, and with {where} it is {value}; give that of the training"
-        )
+        difference = f"{name} was trained with {option} {trained}, and with {where} it is {value}"
+        raise UserError(f"{difference}; give that of the training")
 
 
 def require_same_architecture(name: str, trained: Mapping[str, Any], options: Any) -> None:
@@ -73,9 +72,8 @@ def require_same_architecture(name: str, trained: Mapping[str, Any], options: An
     recorded, asked = trained.get("_name") or trained.get("arch"), architecture_of(options)
     families = [ARCH_MODEL_NAME_REGISTRY.get(arch, arch) for arch in (recorded, asked)]
     if recorded and asked and families[0] != families[1]:
-        raise UserError(
-            f"{name} was trained with --arch {recorded}, and this command has --arch {asked}; give {recorded}"
-        )
+        difference = f"{name} was trained with --arch {recorded}, and this command has --arch {asked}"
+        raise UserError(f"{difference}; give {recorded}")
 
 
 def require_resumable(name: str, recorded: Record, task: Any, cfg: Any, *, is_new: bool) -> Record:

@@ -130,12 +130,14 @@ def _read_archive(file: IO[bytes], mapped: bool) -> Any:
     whole = _bytes_of(file)
     with zipfile.ZipFile(file) as archive:
         members = {member.filename: member for member in archive.infolist()}
+        # Members that overlap could make terabytes of a small file.
         if sum(member.file_size for member in archive.infolist()) > whole.nbytes():
             raise RefusedError("what is in it is larger than the file, which torch.save never writes")
         if any(member.compress_type or member.compress_size != member.file_size for member in archive.infolist()):
             raise RefusedError("it is compressed, which torch.save never does")
         if (damaged := archive.testzip()) is not None:
             raise ValueError(f"the checksum of {damaged} is not that of its bytes")
+        # There is exactly one pickle, in a folder of any name.
         (folder,) = (name.removesuffix("data.pkl") for name in members if name.endswith("/data.pkl"))
         if f"{folder}byteorder" in members and archive.read(f"{folder}byteorder") != sys.byteorder.encode():
             raise RefusedError(f"it was written by a machine of another byte order; this one is {sys.byteorder} endian")
@@ -224,6 +226,7 @@ def _tensor(storage: _Storage, offset: int, size: tuple[int, ...], stride: tuple
     last = 0
     if values:
         last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
+    # Strides of 0 repeat values: masks do so, within reason.
     if (values and last >= stored) or max((values, *size)) > max(stored, _MOST_REPEATED):
         raise RefusedError(f"it has a tensor of {size} values, of which the file holds {stored:,}")
     return torch.empty(0, dtype=storage.dtype).set_(storage.content, offset if values else 0, size, stride)
@@ -323,6 +326,7 @@ class _Unpickler(pickle._Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == _DICTIONARY:
             return getattr(import_module(module), name)
+        # NumPy 2 has moved what files of version 1 name.
         if (known := _NAMES.get(f"{module}.{name}".replace("numpy._core.", "numpy.core.", 1))) is None:
             raise RefusedError(f"its pickle names {module}.{name}, and loading it could run code")
         return known

@@ -93,8 +93,7 @@ def read_table(path: str) -> dict[str, str]:
         for number, line in enumerate(file, start=1):
             words = decoded(line, number, path).split()
             if len(words) != 2:
-                raise UserError(
-                    f"--replace-unk {path}: line {number} has {len(words)} words; give a word and its translation"
-                )
+                problem = f"--replace-unk {path}: line {number} has {len(words)} words"
+                raise UserError(f"{problem}; give a word and its translation")
             table[words[0]] = words[1]
     return table

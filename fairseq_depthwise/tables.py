@@ -1,9 +1,10 @@
-"""Tables as text and Markdown."""
+"""Results as they are printed: tables as text and Markdown, and JSON."""
 
 from __future__ import annotations
 
+import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
@@ -60,6 +61,17 @@ def spread(values: Sequence[float], digits: int) -> str:
 def decimal(value: float | None, form: str) -> str:
     """Return a number in a form such as ".2f"; "-" for None."""
     return "-" if value is None else format(value, form)
+
+
+def json_text(document: Any, *, default: Callable[[Any], Any] | None = None) -> str:
+    """Return a document as JSON, which has neither NaN nor infinity: they become null.
+
+    ``default`` is json's: it converts values that JSON does not have.
+    """
+    # Python writes NaN and Infinity, and passes these names to parse_constant when it reads them.
+    text = json.dumps(document, default=default)
+    finite = json.loads(text, parse_constant=lambda name: None)
+    return json.dumps(finite, indent=2)
 
 
 def shown(value: Any) -> str:

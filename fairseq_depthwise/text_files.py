@@ -11,7 +11,7 @@ import itertools
 import lzma
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import IO, Any
@@ -29,19 +29,29 @@ def lines_of(path: str) -> Iterator[str]:
     Raises:
         UserError: the file is a folder, is compressed and damaged, or a line is not UTF-8.
     """
-    # .xz files are read as bytes, and decompressed below.
-    opener: Any = gzip.open if path.endswith(".gz") else open
     try:
-        opened = nullcontext(sys.stdin.buffer) if path == "-" else opener(path, "rb")
+        opened: Any = nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb")  # noqa: SIM115
     except IsADirectoryError:
         raise UserError(f"{path} is a folder; give a text file") from None
     with opened as file:
-        lines = _xz_lines(file) if path.endswith(".xz") else file
         try:
-            for number, line in enumerate(lines, start=1):
+            for number, line in enumerate(_byte_lines(path, file), start=1):
                 yield decoded(line, number, path).removesuffix("\n").removesuffix("\r")
         except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
             raise UserError(f"{path} is damaged, incomplete or not compressed as its name says ({error})") from error
+
+
+def _byte_lines(path: str, file: Any) -> Iterable[bytes]:
+    """Return the lines of an open file, decompressed if its name says that it is compressed.
+
+    Raises:
+        EOFError: it has no byte, which neither format allows; ``gzip.open`` reads that as an empty text.
+    """
+    if not path.endswith((".gz", ".xz")):
+        return file
+    if not file.peek(1):
+        raise EOFError("it is empty")
+    return gzip.GzipFile(fileobj=file) if path.endswith(".gz") else _xz_lines(file)
 
 
 def _xz_lines(file: IO[bytes]) -> Iterator[bytes]:
@@ -64,8 +74,6 @@ def _xz_parts(file: IO[bytes]) -> Iterator[bytes]:
         EOFError, lzma.LZMAError: it is cut short, or damaged.
     """
     data = file.read(_PART)
-    if not data:
-        raise EOFError("it is empty")
     while data:
         stream = lzma.LZMADecompressor()
         while not stream.eof:

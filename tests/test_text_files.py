@@ -68,7 +68,9 @@ def test_compressed_in_parts(ending: str, module: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", [".gz", ".xz"])
 @pytest.mark.parametrize(
-    "damage", [lambda content: content[:-3], lambda content: b"plain\n" + content, lambda _: b"a\n"]
+    "damage",
+    [lambda content: content[:-3], lambda content: b"plain\n" + content, lambda _: b"a\n", lambda _: b""],
+    ids=["cut short", "text before it", "text", "empty"],
 )
 def test_damaged_archive(ending: str, damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
     path = tmp_path / f"text{ending}"

@@ -17,6 +17,7 @@ from typing import Any
 
 from fairseq_compat.errors import UserError, chain, mistake, named
 from fairseq_compat.files import NO_ROOM
+from fairseq_compat.user_cache import user_cache
 from fairseq_compat.versions import recorded_versions
 
 #: What prints every traceback.
@@ -88,12 +89,12 @@ def _printable(sentence: str) -> str:
 
 def _keep_traceback(name: str, error: Exception) -> str:
     """Write the command line, the versions and the traceback into a file; return the end of a sentence about it."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     file_name = f"{name.replace(' ', '-')}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-    path = os.path.join(cache, "fairseq-depthwise", "tracebacks", file_name)
+    path = os.path.join(user_cache(), "fairseq-depthwise", "tracebacks", file_name)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+        # A file or link that is there is not this process's.
+        with open(path, "x", encoding="utf-8", errors="backslashreplace") as file:
             print(shlex.join(sys.argv), recorded_versions(), sep="\n", end="\n\n", file=file)
             traceback.print_exception(error, file=file)
     except OSError as refused:

@@ -50,10 +50,8 @@ def options_of_training(cfg: Any) -> None:
     for part in ("tokenizer", "bpe"):
         _require_complete(part, cfg[part])
     if cfg.dataset.combine_valid_subsets and cfg.dataset.valid_subset != "valid":
-        raise UserError(
-            f"--valid-subset {cfg.dataset.valid_subset} does not go with --combine-valid-subsets, which makes one set "
-            "of valid, valid1 and so on; leave one of them out"
-        )
+        subsets = cfg.dataset.valid_subset
+        raise UserError(f"--valid-subset {subsets} does not go with --combine-valid-subsets; leave one of them out")
     _require_device(cfg.common)
     _require_bleu(cfg)
 
@@ -114,14 +112,11 @@ def _require_complete(part: str, options: Any) -> None:
 def _require_direction(metric: str, maximizes: bool) -> None:
     """Raise UserError where the best model by a metric would be the worst."""
     if metric in _HIGHER_IS_BETTER and not maximizes:
-        raise UserError(
-            f"--best-checkpoint-metric {metric} is best where it is highest, and the lowest would be kept; add "
-            "--maximize-best-checkpoint-metric"
-        )
+        raise UserError(f"--best-checkpoint-metric {metric} is best if high; add --maximize-best-checkpoint-metric")
     if metric in _LOWER_IS_BETTER and maximizes:
         raise UserError(
-            f"--maximize-best-checkpoint-metric would keep the model with the highest {metric}, the worst; leave it "
-            "out, or give --best-checkpoint-metric bleu or another one"
+            f"--maximize-best-checkpoint-metric would keep the highest {metric}, the worst; leave it out, or give "
+            "another --best-checkpoint-metric"
         )
 
 
@@ -253,8 +248,8 @@ def _require_room(cfg: Any, trainer: Any) -> None:
         available = min(available, limit)
     if needed > available:
         raise UserError(
-            f"--save-dir {folder} has room for {available >> 20:,} MiB, by the disk or by ulimit -f, and a checkpoint "
-            f"takes {needed >> 20:,} MiB; free some, or give another folder"
+            f"--save-dir {folder} has room for {available >> 20:,} MiB (disk, ulimit -f), and a checkpoint takes "
+            f"{needed >> 20:,} MiB; free some, or give another folder"
         )
 
 
@@ -380,7 +375,6 @@ def sentences_in_batches(indices: Any, num_tokens_fn: Any, num_tokens_vec: Any, 
     longest = int(numpy.max(lengths))
     if longest > max_tokens:
         raise UserError(
-            f"--max-tokens {max_tokens} (or --max-tokens-valid) is less than the {longest} tokens of a sentence; "
-            "give at least as many, or leave out longer sentences with --max-source-positions and "
-            "--max-target-positions"
+            f"--max-tokens {max_tokens} (or --max-tokens-valid) is less than the {longest} tokens of a sentence; give "
+            "more, or leave out longer sentences with --max-source-positions and --max-target-positions"
         )

@@ -26,8 +26,8 @@ def words_of_constraints(lines: list[str], cfg: Any, task: Any, encode_fn: Calla
             for word in encode_fn(words).split():
                 if dictionary.index(word) in no_words:
                     raise UserError(
-                        f"--constraints: {word!r} is no word of the model's dictionary, so that no translation can "
-                        "have it; leave it out, or write it as the text of the training was written"
+                        f"--constraints: {word!r} is not in the model's dictionary, so no translation can have it; "
+                        "leave it out, or write it as in the text of the training"
                     )
 
 
@@ -53,9 +53,7 @@ def _require_possible(generator: Any, packed: Any, longest: int) -> None:
         tokens += constraint.tolist()
     words = generator.tgt_dict.string(tokens, include_eos=True)
     if len(tokens) > longest:
-        raise UserError(
-            f"the constraints {words!r} have {len(tokens)} tokens, and a translation may have {longest}; give fewer, "
-            "or larger --max-len-a and --max-len-b"
-        )
+        problem = f"the constraints {words!r} have {len(tokens)} tokens, and a translation may have {longest}"
+        raise UserError(f"{problem}; give fewer, or larger --max-len-a and --max-len-b")
     if generator.eos in tokens or generator.pad in tokens:
         raise UserError(f"the constraints {words!r} have a symbol in them that is no word; leave it out")

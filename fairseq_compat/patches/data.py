@@ -217,8 +217,8 @@ def _require_two_languages(pairs: Any) -> None:
     for pair in named if named != [""] else ():  # "" is the default of some tasks
         if pair.count("-") != 1:
             raise UserError(
-                f"--lang-pairs {pair or repr(pair)} is not a pair of languages with one hyphen between them, such as "
-                "en-de; name a language with a hyphen otherwise, such as zh_cn, in the data, too"
+                f"--lang-pairs {pair or repr(pair)} is not a pair of languages such as en-de; a language with a hyphen "
+                "needs another name, such as zh_cn, in the data, too"
             )
 
 
@@ -367,10 +367,8 @@ def data_of_pairs(self: Any, split: str) -> None:
         for pair in pairs.get(part, ()):
             source, _, target = pair.partition("-")
             if not shards.get(self.get_dataset_key(part, source, target or source)):
-                raise UserError(
-                    f"--lang-pairs {pair} is not in {path}, which has no {split}.{pair}.{source}.idx; leave the pair "
-                    "out, or make its data"
-                )
+                file = f"{split}.{pair}.{source}.idx"
+                raise UserError(f"--lang-pairs {pair}: {path} has no {file}; leave the pair out, or make its data")
 
 
 @patch(MANAGER, before="MultilingualDatasetManager.get_sampling_ratios")

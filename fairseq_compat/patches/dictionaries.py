@@ -44,14 +44,11 @@ def named_dictionaries(original: Any, self: Any, f: Any) -> None:
         is_overwritten = entry.endswith(OVERWRITE)
         symbol, space, count = entry.removesuffix(OVERWRITE).rpartition(" ")
         if not space or not count.removeprefix("-").isdecimal():
-            raise UserError(
-                f"{path} is not a dictionary: line {number} is {entry[:100]!r}; give each a symbol, a space and a count"
-            )
+            problem = f"{path} is not a dictionary: line {number} is {entry[:100]!r}"
+            raise UserError(f"{problem}; give a symbol, a space and a count in each")
         if symbol in self and not is_overwritten:
-            raise UserError(
-                f"{path} has {symbol!r} in line {number}, and the dictionary has it already; leave out that line, or "
-                f"end it with{OVERWRITE}"
-            )
+            problem = f"{path} has {symbol!r} in line {number}, and the dictionary has it already"
+            raise UserError(f"{problem}; leave out that line, or end it with{OVERWRITE}")
         self.add_symbol(symbol, n=int(count), overwrite=is_overwritten)
 
 

@@ -62,10 +62,7 @@ def generated_data(module: Any) -> None:
         cfg = as_configuration(cfg)
         _require_options(cfg)
         if cfg.generation.constraints is not None:
-            raise UserError(
-                f"--constraints {cfg.generation.constraints}: binarized data has none; give them to "
-                "fairseq-interactive, after a tab in each line"
-            )
+            raise UserError("--constraints: binarized data has none; give them to fairseq-interactive, after a tab")
         if cfg.generation.replace_unk is not None and cfg.dataset.dataset_impl != "raw":
             raise UserError(
                 "--replace-unk copies words of the text, which binarized data does not have; give data of "
@@ -160,14 +157,12 @@ def context_of_tokens(original: Any, cfg: Any, **kwargs: Any) -> Any:
     window, tokens = cfg.eval_lm.context_window, getattr(cfg.task, "tokens_per_sample", None)
     if window < 0 or (tokens is not None and window >= tokens):
         raise UserError(
-            f"--context-window {window} leaves none of --tokens-per-sample {tokens} to evaluate; give less than "
-            "these, or more tokens per sample"
+            f"--context-window {window} leaves none of --tokens-per-sample {tokens}; give less, or more of these"
         )
     if window > 0:
         if cfg.dataset.num_shards > 1:
-            raise UserError(
-                f"--context-window {window} needs the text in order, without --num-shards {cfg.dataset.num_shards}"
-            )
+            shards = cfg.dataset.num_shards
+            raise UserError(f"--context-window {window} needs the text in order, without --num-shards {shards}")
         cfg.dataset.num_workers = min(cfg.dataset.num_workers, 1)
     _evaluation.skips = cfg.dataset.skip_invalid_size_inputs_valid_test
     symbol = cfg.common_eval.post_process

@@ -141,6 +141,7 @@ def log_file_once(original: Any, *args: Any, log_file: str | None = None, **kwar
 
     fairseq opens the file for every progress bar and adds it to its log again. Here it is opened once.
     """
+    # The log's handlers are kept from epoch to epoch.
     opened = {getattr(handler, "baseFilename", None) for handler in logging.getLogger(original.__module__).handlers}
     if log_file is not None and os.path.abspath(log_file) in opened:
         log_file = None
@@ -161,6 +162,7 @@ def values_of_options(original: Any, parser: Any, input_args: Any = None, *args:
         if error.args:
             raise
         raise UserError("--arch is missing; fairseq-train --help lists the architectures") from error
+    # With parse_known=True there are also the words that are no options.
     options = result[0] if isinstance(result, tuple) else result
     if "--no-seed-provided" in (sys.argv[1:] if input_args is None else input_args):
         options.no_seed_provided = True

@@ -128,10 +128,8 @@ def whole_folders(module: Any) -> None:
             with _preprocessing:
                 original(args)
         except FileExistsError as error:
-            raise UserError(
-                f"{error} exists already; give another --destdir, or the dictionaries to use with --srcdict and "
-                "--tgtdict"
-            ) from error
+            remedy = "give another --destdir, or the dictionaries to use with --srcdict and --tgtdict"
+            raise UserError(f"{error} exists already; {remedy}") from error
 
 
 @patch("fairseq_cli.preprocess", before="main")
@@ -143,11 +141,6 @@ def limits_of_dictionaries(args: Any) -> None:
             sides = ("src", "tgt") if args.joined_dictionary else (side,)
             for option in sides:
                 if limit != default and getattr(args, f"{option}dict"):
-                    raise UserError(
-                        f"--{name}{side} {limit} has no effect: --{option}dict has all of its words; leave it out"
-                    )
+                    raise UserError(f"--{name}{side} {limit} has no effect with --{option}dict; leave it out")
         if args.joined_dictionary and target not in (default, source):
-            raise UserError(
-                f"--{name}tgt {target} has no effect with --joined-dictionary; give --{name}src, which is that of the "
-                "one dictionary"
-            )
+            raise UserError(f"--{name}tgt {target} has no effect with --joined-dictionary; give --{name}src instead")

@@ -84,13 +84,14 @@ def searches_of_mbart(module: Any) -> None:
             )
         options = {**(extra_gen_cls_kwargs or {}), "eos": end}
         generator = FairseqTask.build_generator(self, models, args, seq_gen_cls, options, prefix_allowed_tokens_fn)
-        generator.search.eos = end
+        generator.search.eos = end  # where a search stops
         return generator
 
     @replaces(task, "_inference_with_bleu")
     def _inference_with_bleu(original: Any, self: Any, generator: Any, sample: Any, model: Any) -> Any:
         end, end_of_sentences = generator.eos, self.target_dictionary.eos()
 
+        # fairseq leaves out the end of sentences when it makes text of tokens.
         def generate(*args: Any, **kwargs: Any) -> Any:
             translations = generator.generate(*args, **kwargs)
             for hypothesis in chain.from_iterable(translations):

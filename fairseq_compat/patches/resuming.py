@@ -111,9 +111,8 @@ def options_of_optimizers(original: Any, self: Any, state_dict: Any, optimizer_o
         if name == "lr":
             raise UserError("--optimizer-overrides 'lr' has no effect, as the scheduler sets the rate; give --lr")
         if name not in known:
-            raise UserError(
-                f"--optimizer-overrides {name!r} is no option of the optimizer; it has {', '.join(sorted(known))}"
-            )
+            options = ", ".join(sorted(known))
+            raise UserError(f"--optimizer-overrides {name!r} is no option of the optimizer, which has {options}")
 
     original(self, state_dict, optimizer_overrides)
     # Only what the command line says: groups also have what an optimizer keeps for itself.
@@ -241,16 +240,14 @@ def _require_same_training(state: Any, name: str, trainer: Any, *, reset_lr_sche
     """
     if state.get("last_optimizer_state") is None:
         raise UserError(
-            f"{name} has no optimizer state, as with --no-save-optimizer-state and after averaging, so that its "
-            "training cannot go on; add --reset-optimizer to train from its weights, from update 1"
+            f"{name} has no optimizer state, as with --no-save-optimizer-state and after averaging, and cannot be "
+            "resumed; add --reset-optimizer to train from its weights, from update 1"
         )
     for trained, asked, reset in _differences(state, trainer):
         is_reset = reset_lr_scheduler and reset == "--reset-lr-scheduler"
         if trained != asked and not is_reset:
-            raise UserError(
-                f"{name} was trained with {trained}, and this command has {asked}; give {trained}, or {reset} to "
-                "begin with another one"
-            )
+            remedy = f"give {trained}, or {reset} to begin with another one"
+            raise UserError(f"{name} was trained with {trained}, and this command has {asked}; {remedy}")
 
 
 def _differences(state: Any, trainer: Any) -> list[tuple[str, str, str]]:

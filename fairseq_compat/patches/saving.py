@@ -72,6 +72,7 @@ def checkpoints_asked_for(original: Any, cfg: Any, trainer: Any, epoch_itr: Any,
     """
     from fairseq import checkpoint_utils
 
+    # One process makes the folder; others may write their parts into it.
     if trainer.data_parallel_rank == 0:
         os.makedirs(cfg.save_dir, exist_ok=True)
     score = val_loss if val_loss is not None and math.isfinite(val_loss) else None
@@ -82,6 +83,7 @@ def checkpoints_asked_for(original: Any, cfg: Any, trainer: Any, epoch_itr: Any,
         checkpoint_utils.save_checkpoint.best = score
     if cfg.no_save:
         return
+    # All processes take part in collecting what is divided among them, also those that save nothing.
     trainer.consolidate_optimizer()
     if not trainer.should_save_checkpoint_on_current_rank:
         if trainer.always_call_state_dict_during_save_checkpoint:
@@ -91,18 +93,7 @@ def checkpoints_asked_for(original: Any, cfg: Any, trainer: Any, epoch_itr: Any,
     started = time.perf_counter()
     epoch, updates, suffix = epoch_itr.epoch, trainer.get_num_updates(), trainer.checkpoint_suffix
     logger.info("Preparing to save checkpoint for epoch %d @ %d updates", epoch, updates)
-    names = []
-    if epoch_itr.end_of_epoch() and not cfg.no_epoch_checkpoints and is_multiple(epoch, cfg.save_interval):
-        names.append(f"checkpoint{epoch}")
-    if is_multiple(updates, cfg.save_interval_updates):
-        names.append(f"checkpoint_{epoch}_{updates}")
-    if is_best:
-        names.append("checkpoint_best")
-    if score is not None and _is_among_best(score, cfg, suffix):
-        # The number of updates tells models of equal scores apart.
-        names.append(f"checkpoint.best_{cfg.best_checkpoint_metric}_{score:.3f}{updates}")
-    if not cfg.no_last_checkpoints:
-        names.append("checkpoint_last")
+    names = _names_of_checkpoints(cfg, epoch_itr, updates, suffix, score, is_best=is_best)
     if not names:
         return
 
@@ -115,15 +106,28 @@ def checkpoints_asked_for(original: Any, cfg: Any, trainer: Any, epoch_itr: Any,
     trainer.save_checkpoint(first, extra_state)
     for path in copies:
         checkpoint_utils.PathManager.copy(first, path, overwrite=True)
-    logger.info(
-        "Saved checkpoint %s (epoch %d @ %d updates, score %s) (writing took %s seconds)",
-        first,
-        epoch,
-        updates,
-        val_loss,
-        time.perf_counter() - started,
-    )
+    message = "Saved checkpoint %s (epoch %d @ %d updates, score %s) (writing took %s seconds)"
+    logger.info(message, first, epoch, updates, val_loss, time.perf_counter() - started)
     _remove_old(cfg, suffix, epoch, updates)
+
+
+def _names_of_checkpoints(
+    cfg: Any, epoch_itr: Any, updates: int, suffix: str, score: float | None, *, is_best: bool
+) -> list[str]:
+    """Return the names of the files that are due after an update; the last one is that from which a run resumes."""
+    epoch, names = epoch_itr.epoch, []
+    if epoch_itr.end_of_epoch() and not cfg.no_epoch_checkpoints and is_multiple(epoch, cfg.save_interval):
+        names.append(f"checkpoint{epoch}")
+    if is_multiple(updates, cfg.save_interval_updates):
+        names.append(f"checkpoint_{epoch}_{updates}")
+    if is_best:
+        names.append("checkpoint_best")
+    if score is not None and _is_among_best(score, cfg, suffix):
+        # The number of updates tells models of equal scores apart.
+        names.append(f"checkpoint.best_{cfg.best_checkpoint_metric}_{score:.3f}{updates}")
+    if not cfg.no_last_checkpoints:
+        names.append("checkpoint_last")
+    return names
 
 
 def counts_of_patience() -> dict[str, Any]:

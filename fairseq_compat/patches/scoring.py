@@ -84,10 +84,8 @@ def scored_lines(original: Any) -> None:
         raise UserError("--sentence-bleu does not go with --sacrebleu; leave one of them out")
     hypotheses, references = _lines(options.sys, options.ignore_case), _lines(options.ref, options.ignore_case)
     if len(hypotheses) != len(references):
-        raise UserError(
-            f"--sys {options.sys} has {len(hypotheses)} lines, and --ref {options.ref} has {len(references)}; line by "
-            "line they must belong together"
-        )
+        counts = f"--sys {options.sys} has {len(hypotheses)} lines, and --ref {options.ref} has {len(references)}"
+        raise UserError(f"{counts}; line by line they must belong together")
     for score in _scores(options, hypotheses, references):
         print(score)
 
@@ -116,9 +114,11 @@ def _scores(options: argparse.Namespace, hypotheses: Sequence[str], references: 
         metric = BLEU(max_ngram_order=options.order)
         return [str(metric.corpus_score(hypotheses, [references]))]
     dictionary = Dictionary()
+    # Words get numbers of a dictionary that grows with them.
     scorer = bleu.Scorer(bleu.BleuConfig(pad=dictionary.pad(), eos=dictionary.eos(), unk=dictionary.unk()))
     results = []
     for number, (hypothesis, reference) in enumerate(zip(hypotheses, references, strict=True)):
+        # Counts begin at 1, so that a line without a common 4-gram has a score.
         if options.sentence_bleu:
             scorer.reset(one_init=True)
         scorer.add(dictionary.encode_line(reference), dictionary.encode_line(hypothesis))

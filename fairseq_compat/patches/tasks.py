@@ -43,6 +43,7 @@ def beginnings_of_words(original: Any, args: Any, dictionary: Any) -> Any:
     """
     from fairseq.data import encoders
 
+    # The task's part of the configuration; the other parts are its siblings.
     if isinstance(args, DictConfig):
         configuration = args._get_parent()
         args = None if configuration is None else configuration.get("bpe")
@@ -153,6 +154,7 @@ def all_sentences_once(
 
     By default this is every language. Here all of its sentences are then taken once.
     """
+    # Without replacement fairseq draws fewer sentences than there are, and refuses to draw all.
     is_whole = size_ratio == 1.0 and not replace
     original(self, dataset, weights, replace or is_whole, size_ratio, *args, **kwargs)
     if is_whole:

@@ -33,6 +33,7 @@ def lines_of_parts(module: Any) -> None:
         offsets = [0]
         with open(filename, "rb") as file:
             size = os.fstat(file.fileno()).st_size
+            # A part begins after the line in which its share of the bytes begins.
             for part in range(1, num_chunks):
                 file.seek(size // num_chunks * part)
                 file.readline()
@@ -78,7 +79,7 @@ def parallel_texts(args: Any) -> None:
     that a sentence does not have: a training ignores all of that sentence's, with a line in its log.
     """
     for texts in () if args.dict_only else _parallel_texts(args):
-        # What is missing is named by fairseq.
+        # fairseq reports what is missing.
         texts = [text for text in texts if os.path.isfile(text)]
         require_parallel(texts)
         if not args.only_source:

@@ -51,9 +51,8 @@ def _lock(folder: str, stack: ExitStack) -> None:
     try:
         stack.enter_context(FileLock(path, timeout=PATIENCE))
     except Timeout:
-        raise UserError(
-            f"--save-dir {folder} is in use by {Path(path).read_text()[:200]}; end that one, or give another folder"
-        ) from None
+        user = Path(path).read_text()[:200]
+        raise UserError(f"--save-dir {folder} is in use by {user}; end that one, or give another folder") from None
     except OSError as error:
         logger.warning("--save-dir %s cannot be locked (%s); see that no other training writes there", folder, error)
         return

@@ -7,7 +7,6 @@ they are measured, a table and a figure.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
 from fairseq_depthwise.modules.stack import SIDES
 from fairseq_depthwise.options import positive_int, require_extra
-from fairseq_depthwise.tables import aligned
+from fairseq_depthwise.tables import aligned, json_text
 
 #: Side -> name of its input tokens in fairseq's batches.
 _INPUT_TOKENS = {"encoder": "src_tokens", "decoder": "prev_output_tokens"}
@@ -299,7 +298,7 @@ def report_checkpoints(
             reports.append(measure(loaded, options))
     if options.json:
         documents = [report.to_json() for report in reports]
-        print(json.dumps({"data": options.data, "checkpoints": documents}, indent=2))
+        print(json_text({"data": options.data, "checkpoints": documents}))
     else:
         print("\n".join(map(format_report, reports)), end="")
     titles = figures.make_titles(options.checkpoints)

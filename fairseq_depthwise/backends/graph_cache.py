@@ -19,6 +19,7 @@ import torch
 from fairseq_compat import UserError
 from fairseq_compat.outputs import folder_written_whole
 from fairseq_compat.process import processor_facts
+from fairseq_compat.user_cache import user_cache
 from fairseq_depthwise.models.base.model import StackModel
 
 VARIABLE = "FAIRSEQ_DEPTHWISE_CACHE"  # names a folder to be used instead of the user's cache folder
@@ -50,8 +51,8 @@ def any_cached(kind: str) -> bool:
 
 
 def _place(kind: str) -> Path:
-    given = os.environ.get(VARIABLE) or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(given, "fairseq-depthwise", kind).resolve()
+    cache = os.environ.get(VARIABLE) or user_cache()
+    return Path(cache, "fairseq-depthwise", kind).resolve()
 
 
 def cache_folder(kind: str) -> Path:

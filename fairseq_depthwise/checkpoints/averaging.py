@@ -146,20 +146,11 @@ def average(checkpoints: Sequence[Checkpoint], *, progress: Callable[[str], None
         if checkpoint.is_exported:
             raise UserError(f"{checkpoint.path} was exported; average the checkpoints, and export their mean")
     _require_one_depth(checkpoints)
+    recorded = _common_provenance(checkpoints)
     _require_different(checkpoints)
     averager = RunningAverage()
-    options: provenance.Record = {}
-    recorded: provenance.Record = {}
-    first = checkpoints[0]
     for checkpoint in checkpoints:
         progress(checkpoint.path)
-        # Checkpoints of fairseq and older ones have no provenance.
-        model_options = provenance.of_model(Namespace(**checkpoint.options))
-        languages = provenance.languages_in(Namespace(**checkpoint.options_of("task")))
-        provenance.require_same(checkpoint.path, {**model_options, **languages}, options, first.path)
-        provenance.require_same(checkpoint.path, checkpoint.provenance, recorded, first.path)
-        options = {**model_options, **languages, **options}
-        recorded = {**checkpoint.provenance, **recorded}
         averager.add(checkpoint.parameters, checkpoint.path)
 
     last = checkpoints[-1]
@@ -170,6 +161,22 @@ def average(checkpoints: Sequence[Checkpoint], *, progress: Callable[[str], None
         extra_state[provenance.ENTRY] = recorded
     extra_state["averaged_from"] = [os.path.basename(checkpoint.path) for checkpoint in checkpoints]
     return last.with_entries(model=averager.result(), last_optimizer_state=None, extra_state=extra_state)
+
+
+def _common_provenance(checkpoints: Sequence[Checkpoint]) -> provenance.Record:
+    """Return the provenance of all checkpoints; raise UserError where it, or an option of the models, differs."""
+    options: provenance.Record = {}
+    recorded: provenance.Record = {}
+    first = checkpoints[0]
+    for checkpoint in checkpoints:
+        # Checkpoints of fairseq and older ones have no provenance, but options.
+        model_options = provenance.of_model(Namespace(**checkpoint.options))
+        languages = provenance.languages_in(Namespace(**checkpoint.options_of("task")))
+        provenance.require_same(checkpoint.path, {**model_options, **languages}, options, first.path)
+        provenance.require_same(checkpoint.path, checkpoint.provenance, recorded, first.path)
+        options = {**model_options, **languages, **options}
+        recorded = {**checkpoint.provenance, **recorded}
+    return recorded
 
 
 def _require_different(checkpoints: Sequence[Checkpoint]) -> None:

@@ -34,6 +34,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from fairseq_depthwise.checkpoints import averaging
     from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
+    from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS
 
     output = output_file("--output", options.output, force=options.force)
     open_once = functools.cache(Checkpoint.open)
@@ -49,6 +50,8 @@ def run(options: argparse.Namespace) -> None:
             paths = averaging.best_checkpoints(paths[0], options.best, options.metric, open_once)
     else:
         for path in filter(os.path.isdir, paths):
+            if os.path.isfile(os.path.join(path, WEIGHTS)):
+                raise UserError(f"{path} was exported; average the checkpoints, and export their mean")
             raise UserError(f"{path} is a folder; add --last N or --best N, or name the checkpoints")
     output_file("--output", output, force=True, inputs=map(str, paths))
 

@@ -7,7 +7,7 @@ example:
 
 With --languages, BASE and SYSTEM are folders with a file for each language: translations as for `score`
 in LANG.hyp or LANG.txt, or the output of `score --json` in LANG.json. --ref is a folder of LANG.ref or
-LANG.txt, not needed if all are LANG.json. BLEU94 is the mean over the 94 languages of OPUS-100 that have a
+LANG.txt, to be left out if all are LANG.json. BLEU94 is the mean over the 94 languages of OPUS-100 that have a
 test set, BLEU4 that over de, zh, br and te, WR the share of languages in which a system scores higher than
 the base.
 """
@@ -15,22 +15,32 @@ the base.
 from __future__ import annotations
 
 import argparse
-import json
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tqdm import tqdm
 
 from fairseq_compat import UserError
-from fairseq_depthwise.commands.parsers import add_json, positive_int
-from fairseq_depthwise.commands.score import add_metric_options, chosen_metric, read_system, score_system
+from fairseq_depthwise.commands.parsers import add_json, positive_int, refuse_unread
+from fairseq_depthwise.commands.score import (
+    SCORING_OPTIONS,
+    add_metric_options,
+    chosen_metric,
+    read_system,
+    score_system,
+)
 from fairseq_depthwise.evaluation import languages
 from fairseq_depthwise.evaluation.scores import Score, TranslationMetric
 from fairseq_depthwise.evaluation.significance import DEFAULT_SAMPLES, TESTS, paired_test, spread
 from fairseq_depthwise.evaluation.translations import Translations, read_reference
-from fairseq_depthwise.tables import aligned, decimal
+from fairseq_depthwise.tables import aligned, decimal, json_text
+
+#: Options of the test; only what is on the command line is not None.
+_TEST_OPTIONS = ("test", "samples", "seed")
+_SEED = 12345
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +54,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--test",
         choices=tuple(TESTS),
-        default="bootstrap",
         help="paired test of the i-th files of two systems (default: bootstrap)",
     )
     parser.add_argument(
@@ -53,9 +62,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="resamples or trials of the test (default: 1000; approximate-randomization: 10000)",
     )
-    parser.add_argument(
-        "--seed", type=positive_int, default=12345, metavar="N", help="random seed of the test (default: 12345)"
-    )
+    parser.add_argument("--seed", type=positive_int, metavar="N", help=f"random seed of the test (default: {_SEED})")
     add_json(parser)
 
 
@@ -83,6 +90,11 @@ class _System:
 
 def _compare_systems(options: argparse.Namespace) -> None:
     metric = chosen_metric(options)
+    if metric.scores_answers:
+        refuse_unread(options, _TEST_OPTIONS, f"with --metric {metric.name}, which has an exact test")
+    test = options.test or "bootstrap"
+    samples = options.samples or DEFAULT_SAMPLES[test]
+    seed = options.seed or _SEED
     if not options.ref:
         raise UserError("--ref is missing; give the reference that all systems are scored against")
     references = [read_reference(path) for path in options.ref]
@@ -91,9 +103,11 @@ def _compare_systems(options: argparse.Namespace) -> None:
     systems = [_scored_system(name, options, references, metric) for name in names]
 
     base, *compared = systems
-    samples = options.samples or DEFAULT_SAMPLES[options.test]
+    run_test = functools.partial(
+        paired_test, references=references, metric=metric, test=test, samples=samples, seed=seed
+    )
     for system in compared:
-        _test_against(base, system, options, references, metric, samples)
+        _test_against(base, system, run_test)
 
     if options.json:
         documents = [_as_json(system, base) for system in systems]
@@ -103,19 +117,19 @@ def _compare_systems(options: argparse.Namespace) -> None:
             "references": options.ref,
             "samples": None if metric.scores_answers else samples,
             "sentences": base.scores[0].sentences,
-            "test": "sign" if metric.scores_answers else options.test,
-            "seed": None if metric.scores_answers else options.seed,
+            "test": "sign" if metric.scores_answers else test,
+            "seed": None if metric.scores_answers else seed,
             "systems": documents,
         }
-        print(json.dumps(document, indent=2))
+        print(json_text(document))
         return
 
-    test = f"paired {options.test.replace('-', ' ')}, {samples:,} samples, seed {options.seed}"
+    description = f"paired {test.replace('-', ' ')}, {samples:,} samples, seed {seed}"
     if metric.scores_answers:
-        test = "exact sign test"
+        description = "exact sign test"
     print(aligned(_rows(systems)))
     print(f"{base.scores[0].name}: {base.scores[0].signature}")
-    print(f"p: {test}, against {base.name}")
+    print(f"p: {description}, against {base.name}")
     for system in compared:
         if system.why_untested:
             print(system.why_untested)
@@ -135,14 +149,7 @@ def _scored_system(
     return _System(name, files, scores, seeds)
 
 
-def _test_against(
-    base: _System,
-    system: _System,
-    options: argparse.Namespace,
-    references: Sequence[Sequence[str]],
-    metric: TranslationMetric,
-    samples: int,
-) -> None:
+def _test_against(base: _System, system: _System, run_test: Callable[[Sequence[str], Sequence[str]], float]) -> None:
     """Test each seed of a system against that of the base, or note why this is impossible."""
     # The test is paired: the i-th files of both systems are of one seed.
     count, expected = len(system.files), len(base.files)
@@ -150,17 +157,8 @@ def _test_against(
         system.why_untested = f"no paired test of {system.name}: numbers of files differ, {count} and {expected}"
         return
     pairs = zip(base.files, system.files, strict=True)
-    for of_base, of_system in tqdm(pairs, f"{options.test}, {system.name}", count, leave=False, disable=None):
-        p_value = paired_test(
-            of_base.sentences,
-            of_system.sentences,
-            references,
-            metric,
-            test=options.test,
-            samples=samples,
-            seed=options.seed,
-        )
-        system.p_values.append(p_value)
+    for of_base, of_system in tqdm(pairs, f"test of {system.name}", count, leave=False, disable=None):
+        system.p_values.append(run_test(of_base.sentences, of_system.sentences))
 
 
 def _rows(systems: Sequence[_System]) -> list[list[str]]:
@@ -206,7 +204,9 @@ _MEANS = {
 def _compare_languages(options: argparse.Namespace) -> None:
     """Print the scores of every language and their means; ``options`` are those of ``compare``."""
     folders = [options.base, *options.systems]
-    systems = [(folder, _scores_in(folder, options)) for folder in folders]
+    files = {folder: languages.files_by_language(folder, languages.RESULT_ENDINGS) for folder in folders}
+    references = _references_for(files, options)
+    systems = [(folder, _scores_in(folder, files[folder], references, options)) for folder in folders]
     languages.require_comparable(systems)
     # The base is compared with no other, so it has no win ratio.
     base = systems[0][1]
@@ -226,7 +226,7 @@ def _compare_languages(options: argparse.Namespace) -> None:
             "missing": reasons,
             "systems": documents,
         }
-        print(json.dumps(document, indent=2))
+        print(json_text(document))
         return
 
     # A line for each language, then the means.
@@ -242,15 +242,26 @@ def _compare_languages(options: argparse.Namespace) -> None:
         print("", *notes, sep="\n")
 
 
-def _scores_in(folder: str, options: argparse.Namespace) -> dict[str, languages.LanguageScore]:
+def _references_for(files: Mapping[str, Mapping[str, str]], options: argparse.Namespace) -> dict[str, str]:
+    """Return the references by language; refuse options that are not read.
+
+    Args:
+        files: of each folder, by language. Scores in LANG.json need no references.
+    """
+    refuse_unread(options, _TEST_OPTIONS, "with --languages, which tests nothing")
+    for folder, by_language in files.items():
+        if any(not path.endswith(".json") for path in by_language.values()):
+            if not options.ref or len(options.ref) > 1:
+                raise UserError(f"{folder} has translations, which need one folder of references; give it with --ref")
+            return languages.files_by_language(options.ref[0], languages.REFERENCE_ENDINGS)
+    refuse_unread(options, ("ref", *SCORING_OPTIONS), "where all files are LANG.json, which are scored already")
+    return {}
+
+
+def _scores_in(
+    folder: str, files: Mapping[str, str], references: Mapping[str, str], options: argparse.Namespace
+) -> dict[str, languages.LanguageScore]:
     """Read or compute the scores of a folder by language."""
-    files = languages.files_by_language(folder, languages.RESULT_ENDINGS)
-    # Scores in LANG.json need no references.
-    references: dict[str, str] = {}
-    if any(not path.endswith(".json") for path in files.values()):
-        if not options.ref or len(options.ref) > 1:
-            raise UserError(f"{folder} has translations, which need one folder of references; give it with --ref")
-        references = languages.files_by_language(options.ref[0], languages.REFERENCE_ENDINGS)
     metric = chosen_metric(options)
     scores = {}
     for language, path in tqdm(files.items(), folder, unit=" languages", leave=False, disable=None):

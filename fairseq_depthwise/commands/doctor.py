@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import copy
 import importlib
-import json
 import os
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from fairseq_compat import UserError, versions
 from fairseq_compat.errors import named
 from fairseq_compat.process import processor_facts
 from fairseq_depthwise.commands.parsers import add_json
+from fairseq_depthwise.tables import json_text
 
 #: Precision -> difference of a token's log-probability from the CPU's in float32, at most: about three times what a
 #: CPU's bf16 and fp16 make; float32 may be computed in TF32.
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         lines = [{"name": check.name, "found": check.state, "ok": check.ok, "fix": check.fix} for check in checks]
         patched = [{"modules": modules, "why": why} for modules, why in patches]
-        print(json.dumps({"ok": not wrong, "checks": lines, "patches": patched}, indent=2))
+        print(json_text({"ok": not wrong, "checks": lines, "patches": patched}))
         return 1 if wrong else 0
 
     width = max(len(check.name) for check in checks)

@@ -8,11 +8,10 @@ example:
 from __future__ import annotations
 
 import argparse
-import json
 import os
 
 from fairseq_depthwise.commands.parsers import add_json
-from fairseq_depthwise.tables import shown
+from fairseq_depthwise.tables import json_text, shown
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +30,7 @@ def run(options: argparse.Namespace) -> None:
     contents = summarize(Checkpoint.open(path).state, path)
     summary = {"file": path, "bytes": os.path.getsize(path), **contents}
     if options.json:
-        print(json.dumps(summary, indent=2, default=str))
+        print(json_text(summary, default=str))
         return
 
     # What the checkpoint does not record gets no line.

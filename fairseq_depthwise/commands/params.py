@@ -8,12 +8,11 @@ example:
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fairseq_depthwise.commands.parsers import add_json
-from fairseq_depthwise.tables import aligned
+from fairseq_depthwise.tables import aligned, json_text
 
 if TYPE_CHECKING:
     from fairseq_depthwise.evaluation.published_counts import CountedRow, Interval
@@ -29,7 +28,7 @@ def run(options: argparse.Namespace) -> None:
     counted = [published.count(row) for row in published.ROWS]
     if options.json:
         rows = [_as_json(row) for row in counted]
-        print(json.dumps({"vocabulary": published.VOCABULARY, "rows": rows}, indent=2))
+        print(json_text({"vocabulary": published.VOCABULARY, "rows": rows}))
         return
 
     # All rows have the same columns.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from fairseq_compat import UserError
 from fairseq_depthwise.options import positive_int as positive_int
 
 
@@ -24,13 +25,32 @@ class SubcommandParser(argparse.ArgumentParser):
             self.epilog = "".join((module.__doc__ or "").partition("example:")[1:])
             module.add_to(self)
         positionals = self._get_positional_actions()
-        if self._takes_options_first or any(action.nargs == argparse.REMAINDER for action in positionals):
+        if self._takes_options_first:
+            return self._parse_pass(args, namespace)
+        if any(action.nargs == argparse.REMAINDER for action in positionals):
             return super().parse_known_args(args, namespace)
         self._takes_options_first = True  # argparse calls this method again, for the options and then for the rest
         try:
             return self.parse_known_intermixed_args(args, namespace)
         finally:
             self._takes_options_first = False
+
+    def _parse_pass(self, args: list[str], namespace: Any) -> Any:
+        """Parse the options, or the positionals that are left of them.
+
+        The first pass of argparse drops the word ``--``; the second would then take a file called ``-x`` for an option.
+        """
+        is_first = all(action.nargs == argparse.SUPPRESS for action in self._get_positional_actions())
+        end = args.index("--") if is_first and "--" in args else len(args)
+        namespace, rest = super().parse_known_args(args[:end], namespace)
+        return namespace, rest + args[end:]
+
+
+def refuse_unread(options: argparse.Namespace, names: Iterable[str], where: str) -> None:
+    """Raise UserError if any of the options is on the command line; their default must be None."""
+    for name in names:
+        if getattr(options, name) is not None:
+            raise UserError(f"--{name.replace('_', '-')} has no effect {where}; leave it out")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

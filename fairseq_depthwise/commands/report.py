@@ -8,7 +8,6 @@ example:
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import output_file
 from fairseq_depthwise.figures import make_titles
 from fairseq_depthwise.options import require_extra
-from fairseq_depthwise.tables import aligned
+from fairseq_depthwise.tables import aligned, json_text
 
 if TYPE_CHECKING:
     from fairseq_depthwise.reports.training_log import Run
@@ -72,7 +71,7 @@ def _named_path(path: str) -> str:
 
 
 def _as_json(names: Sequence[str], runs: Sequence[Run]) -> str:
-    """Return all that is known of the runs; JSON has no nan, and null in its place."""
+    """Return all that is known of the runs."""
     from fairseq_depthwise.reports.page import summarize
 
     documents = []
@@ -85,6 +84,4 @@ def _as_json(names: Sequence[str], runs: Sequence[Run]) -> str:
             "series": run.series,
         }
         documents.append(document)
-    # Python writes nan as NaN, and hands it to parse_constant when it reads it.
-    finite = json.loads(json.dumps({"runs": documents}), parse_constant=lambda name: None)
-    return json.dumps(finite, indent=2)
+    return json_text({"runs": documents})

@@ -12,7 +12,6 @@ The tokenized metrics use the H- lines if a --tokenizer has detokenized the D- l
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Sequence
@@ -21,8 +20,13 @@ from dataclasses import replace
 from sacrebleu.metrics import BLEU
 
 from fairseq_compat import UserError
+from fairseq_depthwise.commands.parsers import refuse_unread
 from fairseq_depthwise.evaluation.scores import METRICS, Score, TranslationMetric, detokenize, looks_tokenized
 from fairseq_depthwise.evaluation.translations import Translations, read_reference, read_translations, subwords_in
+from fairseq_depthwise.tables import json_text
+
+#: How text is scored by a metric: the options of :func:`add_metric_options` but for ``--metric``.
+SCORING_OPTIONS = ("tokenize", "chrf_word_order", "detokenize")
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -63,28 +67,19 @@ def add_metric_options(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_metric(options: argparse.Namespace) -> TranslationMetric:
-    """Return the chosen metric; raise UserError for options that do not go together."""
+    """Return the chosen metric; raise UserError for options that it does not read."""
     name = options.metric or "sacrebleu"
     spec = METRICS[name]
-    # Only what was given is passed on: each scorer has its defaults.
-    of_scorer = {}
-    for option in ("tokenize", "chrf_word_order"):
-        value = getattr(options, option)
-        if value is None:
-            continue
-        if option not in spec.options:
-            raise UserError(f"--{option.replace('_', '-')} has no effect with --metric {name}; leave it out")
-        of_scorer[option] = value
+    effective = {*spec.options, "detokenize"} if spec.text == "detokenized" else set(spec.options)
+    unread = [option for option in SCORING_OPTIONS if option not in effective]
+    refuse_unread(options, unread, f"with --metric {name}, which scores {spec.text}")
 
     language = options.detokenize
-    if language is not None:
-        if spec.text != "detokenized":
-            raise UserError(
-                f"--detokenize {language} is for metrics of detokenized text, and {name} scores {spec.text}"
-            )
-        if not re.fullmatch("[a-z]{2,3}", language):
-            raise UserError(f"--detokenize {language} is not a language code; give one such as de")
-    return TranslationMetric(name, **of_scorer)
+    if language is not None and not re.fullmatch("[a-z]{2,3}", language):
+        raise UserError(f"--detokenize {language} is not a language code; give one such as de")
+    # Each scorer has its own defaults for options that are not on the command line.
+    values = {option: getattr(options, option) for option in spec.options}
+    return TranslationMetric(name, **{option: value for option, value in values.items() if value is not None})
 
 
 def run(options: argparse.Namespace) -> None:
@@ -116,7 +111,7 @@ def run(options: argparse.Namespace) -> None:
         lines.append(f"{path}: {line}" if len(options.hypotheses) > 1 else line)
 
     if options.json:
-        print(json.dumps(documents if len(documents) > 1 else documents[0], indent=2))
+        print(json_text(documents if len(documents) > 1 else documents[0]))
     else:
         print("\n".join(lines))
 

@@ -20,6 +20,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEUScore
 
+from fairseq_compat import UserError
 from fairseq_depthwise.evaluation.accuracy import Accuracy
 
 #: White space for Python but not for a program that reads bytes -> private-use characters.
@@ -172,7 +173,12 @@ class TranslationMetric:
         return [self.spec.prepare(sentence) for sentence in sentences]
 
     def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-        """Score a system; each of the references is as long as the hypotheses."""
+        """Score a system; each of the references is as long as the hypotheses.
+
+        Raises:
+            UserError: a text is given in place of its lines, or numbers of lines differ.
+        """
+        require_lines(hypotheses, references)
         prepared = [self.prepare(reference) for reference in references]
         result = self.scorer.corpus_score(self.prepare(hypotheses), prepared)
         # Other metrics have no n-grams.
@@ -187,6 +193,24 @@ class TranslationMetric:
         for key, value in self.spec.signature.items():
             signature.update(key, value)
         return str(signature)
+
+
+def require_lines(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    """Raise UserError unless each reference has a line for each hypothesis.
+
+    sacreBLEU takes the letters of a text for lines, and ignores the end of what is longer.
+    """
+    for lines in (hypotheses, references, *references):
+        if isinstance(lines, str):
+            raise UserError(
+                f"{lines[:40]!r} is a text; give a list of lines as hypotheses, and a list of such lists as references"
+            )
+    for reference in references:
+        if len(reference) != len(hypotheses):
+            raise UserError(
+                f"there are {len(hypotheses):,} hypotheses and {len(reference):,} lines in a reference; give one for "
+                "each"
+            )
 
 
 def join_compounds(sentence: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from sacrebleu.significance import PairedTest
 
-from fairseq_depthwise.evaluation.scores import TranslationMetric
+from fairseq_depthwise.evaluation.scores import TranslationMetric, require_lines
 
 #: Names of the tests here and in sacreBLEU.
 TESTS = {"bootstrap": "bs", "approximate-randomization": "ar"}
@@ -56,7 +56,12 @@ def paired_test(
 
     Accuracy has the exact two-sided sign test instead: many resamples differ exactly as much as the systems do, and
     sacreBLEU counts only larger differences.
+
+    Raises:
+        UserError: a text is given in place of its lines, or numbers of lines differ.
     """
+    for hypotheses in (base, system):
+        require_lines(hypotheses, references)
     if metric.scores_answers:
         return sign_test(_right_answers(base, references), _right_answers(system, references))
     os.environ["SACREBLEU_SEED"] = str(seed)  # where sacreBLEU reads it

@@ -107,9 +107,9 @@ def _windows(run: Run) -> Iterator[Window]:
         if reading.split != TRAINING[0] or "train_wall" not in reading.values:
             continue
         update, seconds = reading.update, reading.values["train_wall"]
-        if update > done:
-            # Of the first line, only the part after the last epoch's line.
-            begin = max(before, done)
+        # Of the first line, only the part after the last epoch's line.
+        begin = max(before, done)
+        if update > begin:
             yield Window(begin, update, seconds * (update - begin) / (update - before))
         before = update
 

@@ -30,6 +30,8 @@ _OFF = ("", "None", "False", "[]", "Namespace")
 
 #: No line of fairseq's is longer; a damaged one could take hours.
 _LONGEST_LINE = 100_000
+#: A second copy of a line may come this many readings after the first.
+_LATEST = 20
 #: What reading a damaged line may raise.
 _DAMAGE = (ValueError, TypeError, OverflowError, StopIteration, RecursionError)
 
@@ -146,6 +148,8 @@ class Run:
     def add(self, split: str, update: int, values: Mapping[str, Any]) -> None:
         """Add a reading; where a process repeats updates, as after a kill, its readings replace the earlier ones."""
         numbers = _numbers(values)
+        if not self.begins and self._is_second_copy(split, update, numbers):
+            return
         wall = numbers.get("wall", self.wall)
         # fairseq's clock and updates only go back where another process continued from a checkpoint.
         if self.readings and (self.begins or wall < self.wall or update < self.updates):
@@ -159,6 +163,14 @@ class Run:
         self.updates = update
         self.seconds = self.seconds_before + wall
         self.readings.append(Reading(split, update, self.seconds, numbers))
+
+    def _is_second_copy(self, split: str, update: int, numbers: dict[str, float]) -> bool:
+        """Return whether one of the last readings is the same: ``tee`` and ``--log-file`` may write into one file."""
+        # The clock is among the numbers, so what a process repeats after a kill is never the same.
+        for reading in self.readings[-_LATEST:]:
+            if (reading.split, reading.update, reading.values) == (split, update, numbers):
+                return True
+        return False
 
     def _forget_from(self, update: int) -> None:
         """Forget what was read from an update on, since another process continued before it."""

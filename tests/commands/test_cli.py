@@ -36,6 +36,9 @@ def test_help_lists_a_subcommand_and_has_an_example(name: str, capsys: pytest.Ca
         ("average a.pt --output mean.pt b.pt", "inputs", ["a.pt", "b.pt"]),
         ("compare a --ref r b --json c", "systems", ["b", "c"]),
         ("similarity a.pt --data bin b.pt", "checkpoints", ["a.pt", "b.pt"]),
+        ("score --ref r -- -h.txt", "hypotheses", ["-h.txt"]),
+        ("average --output mean.pt -- a.pt -x.pt", "inputs", ["a.pt", "-x.pt"]),
+        ("compare --ref r a b -- --json", "systems", ["b", "--json"]),
     ],
 )
 def test_files_may_follow_options(given: str, name: str, files: list[str]) -> None:

@@ -335,8 +335,8 @@ def test_weights_are_inspected_and_not_averaged(
     assert of_folder["ties_known"]
     for name in ("architecture", "family", "encoder_layers", "decoder_embed_dim", "parameters", "dtype", "ties_known"):
         assert of_folder[name] == of_checkpoint[name]
-    for given in (weights / kind, weights / kind / "model.safetensors"):
-        assert "export" in refusal("average", "--output", tmp_path / "mean.pt", given, weights / f"{kind}.pt")
+    for path in (weights / kind, weights / kind / "model.safetensors"):
+        assert str(path) in refusal("average", "--output", tmp_path / "mean.pt", path, weights / f"{kind}.pt")
 
 
 def with_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], object]:

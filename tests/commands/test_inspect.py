@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from tiny_checkpoints import tiny_checkpoint
 
@@ -41,3 +43,12 @@ def test_every_line(tmp_path: Path, printed: Callable[..., str], document: Calla
         "restarts": [400, 800],
         "averaged_from": ["a.pt", "b.pt"],
     }
+
+
+def test_scores_of_a_run_that_diverged_are_null(tmp_path: Path, printed: Callable[..., str]) -> None:
+    state, _ = tiny_checkpoint(extra={"val_loss": float("inf"), "best": float("nan")})
+    torch.save(state, tmp_path / "checkpoint.pt")
+    # Python reads NaN and Infinity, which are not JSON.
+    text = printed("inspect", tmp_path / "checkpoint.pt", "--json")
+    document = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert (document["val_score"], document["best_score"]) == (None, None)

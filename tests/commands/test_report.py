@@ -249,3 +249,23 @@ def test_hours_saved_of_the_first_run(tmp_path: Path, document: Document, printe
     rows = {row[0]: row[1:] for row in (re.split(r"  +", text.strip()) for text in table.splitlines())}
     assert rows["trained on"] == ["2 GPU, bf16", "4 GPU, bf16"]
     assert rows["percent saved"] == ["-", "40"]
+
+
+def test_a_log_whose_lines_are_there_twice(run_of: Document) -> None:
+    """As with ``fairseq-train --log-file train.log | tee -a train.log``, which may be some lines late."""
+    lines = [
+        begun(2),
+        inner(10, 11, train_wall="10"),
+        inner(20, 21, "nan", train_wall="10"),
+        steps(1, 20, 20, 22),
+        valid(20),
+        inner(30, 33, train_wall="9"),
+    ]
+    once = run_of(*lines)
+    assert seconds_of(once) == 2 * 29
+    assert run_of(*(copy for text in lines for copy in (text, text))) == once
+    assert run_of(*lines[:3], *lines[1:5], *lines[3:], lines[5]) == once
+
+
+def test_two_lines_of_one_update(run_of: Document) -> None:
+    assert seconds_of(run_of(begun(), inner(10, 11, train_wall="10"), inner(10, 12, train_wall="10"))) == 10

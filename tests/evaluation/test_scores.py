@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
+from typing import Any
 
 import pytest
 import sacrebleu
 
+from fairseq_compat import UserError
 from fairseq_depthwise.evaluation.scores import METRICS, TranslationMetric, looks_tokenized
+from fairseq_depthwise.evaluation.significance import paired_test
 
 HYPOTHESES = [
     "der Öffner lag in der Küche , nicht im Keller-Regal .",
@@ -110,6 +113,30 @@ def test_empty_translations_score_zero(metric: str) -> None:
     assert TranslationMetric(metric).score(["", ""], [["a b", "c"]]).score == 0
     if metric != "accuracy":  # for which two empty lines are equal
         assert TranslationMetric(metric).score(["", ""], [["", ""]]).score == 0
+
+
+@pytest.mark.parametrize("name", ["chrF", "BLEU", ""])
+def test_another_name_is_no_metric(name: str) -> None:
+    with pytest.raises(KeyError):
+        TranslationMetric(name)
+
+
+@pytest.mark.parametrize("metric", ["sacrebleu", "accuracy"])
+@pytest.mark.parametrize(
+    ("hypotheses", "references"),
+    [
+        ("a text", ["a text"]),
+        (["a line"], ["a line"]),
+        (["a line"], "a line"),
+        (["a line", "b"], [["a line", "b", "c"]]),
+        (["a line", "b"], [["a line", "b"], ["a line"]]),
+    ],
+)
+def test_lines_and_references_that_do_not_fit(metric: str, hypotheses: Any, references: Any) -> None:
+    with pytest.raises(UserError, match="line"):
+        TranslationMetric(metric).score(hypotheses, references)
+    with pytest.raises(UserError, match="line"):
+        paired_test(hypotheses, hypotheses, references, TranslationMetric(metric))
 
 
 def test_tokenized_text_is_noticed() -> None:

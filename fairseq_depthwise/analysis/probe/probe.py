@@ -42,6 +42,7 @@ from fairseq_depthwise.models.linearized.model import (
     passes_pairs,
 )
 from fairseq_depthwise.options import between, require_extra
+from fairseq_depthwise.tables import json_text
 from fairseq_depthwise.translation.beam_search import BeamOptions, BeamSearch
 from fairseq_depthwise.translation.text_codec import post_process_for
 
@@ -283,11 +284,11 @@ def _write_results(options: argparse.Namespace, models: Sequence[ProbedModel], t
     """Write table and figure, and print the table."""
     text = format_tables(models)
     document = {"data": options.data, "models": [model.to_json() for model in models]}
-    json_text = json.dumps(document, indent=2) + "\n"
-    for name, content in (("table.txt", text), ("table.json", json_text)):
+    table = json_text(document) + "\n"
+    for name, content in (("table.txt", text), ("table.json", table)):
         with atomic_write(os.path.join(options.output, name)) as file:
             file.write(content.encode())
     for suffix in ("svg", "pdf", "png"):
         write_probe_figure(os.path.join(options.output, f"figure.{suffix}"), models, titles)
-    print(json_text if options.json else text, end="")
+    print(table if options.json else text, end="")
     print(f"table and figure are in {options.output}", file=sys.stderr)
