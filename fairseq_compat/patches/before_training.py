@@ -34,7 +34,7 @@ _TRIED = 8
 
 
 @patch("fairseq_cli.train", before="main")
-def options_of_training(cfg: Any) -> None:
+def check_training_options(cfg: Any) -> None:
     """Mistakes in ``--eval-bleu-args``, ``--eval-bleu-detok`` and others end a training without naming the option.
 
     A name that generation does not take is ignored, and a metric of the wrong direction makes the worst model the best.
@@ -57,7 +57,7 @@ def options_of_training(cfg: Any) -> None:
 
 
 @patch("fairseq_cli.validate", before="main")
-def options_of_validate(cfg: Any) -> None:
+def check_validation_options(cfg: Any) -> None:
     """``fairseq-validate`` ignores a ``--criterion`` other than the checkpoint's, and misspelt ``--model-overrides``.
 
     Mistakes in these, and in the options of BLEU, end it without their names.
@@ -155,7 +155,7 @@ def _require_bleu(cfg: Any) -> None:
 
 
 @patch("fairseq_cli.train", function="train")
-def tried_first(original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
+def try_validation_and_save_first(original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
     """What fails at the first validation or the first save fails after the first epoch, which is then lost.
 
     This is ``--best-checkpoint-metric`` that the validation does not compute, a sentence too long for the model, a
@@ -274,7 +274,7 @@ def _size_of_checkpoint(cfg: Any, trainer: Any) -> int:
 
 
 @patch("fairseq_cli.train", function="validate")
-def batches_of_validation(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+def limit_validation_batches(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
     """``--max-valid-steps N`` evaluates N + 1 batches."""
     steps = getattr(cfg.dataset, "max_valid_steps", None)
     if steps is None:
@@ -287,7 +287,7 @@ def batches_of_validation(original: Any, cfg: Any, *args: Any, **kwargs: Any) ->
 
 
 @patch("fairseq_cli.train", function="validate")
-def saved_before_failure(
+def save_when_validation_fails(
     original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any, subsets: Sequence[str]
 ) -> Any:
     """A validation that fails costs all updates since the last checkpoint, as it comes before the save.
@@ -307,7 +307,9 @@ def saved_before_failure(
 
 
 @patch("fairseq.tasks.translation", function="TranslationTask.reduce_metrics")
-def bleu_of_nothing(original: Any, self: Any, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:
+def compute_bleu_of_empty_translations(
+    original: Any, self: Any, logging_outputs: Sequence[dict[str, Any]], criterion: Any
+) -> None:
     """``--eval-bleu`` has no BLEU where all translations are empty, and the training ends with ``KeyError: 'bleu'``.
 
     A batch of empty translations is left out even of the length of references, so that BLEU is too high. Here such a
@@ -343,7 +345,7 @@ def bleu_of_nothing(original: Any, self: Any, logging_outputs: Sequence[dict[str
 
 
 @patch("fairseq.tasks.fairseq_task", function="FairseqTask.filter_indices_by_size")
-def sentences_of_all_sizes(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+def refuse_empty_selection(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     """If every sentence is skipped for its length, ``fairseq-eval-lm`` prints a perplexity of 1, with status 0.
 
     Other commands divide by zero or look for a missing loss. Here it is a mistake, whatever the command, as is a
@@ -367,7 +369,7 @@ def sentences_of_all_sizes(original: Any, self: Any, *args: Any, **kwargs: Any) 
 
 
 @patch("fairseq.data.data_utils", before="batch_by_size")
-def sentences_in_batches(indices: Any, num_tokens_fn: Any, num_tokens_vec: Any, max_tokens: Any) -> None:
+def refuse_sentences_over_max_tokens(indices: Any, num_tokens_fn: Any, num_tokens_vec: Any, max_tokens: Any) -> None:
     """A sentence of more than ``--max-tokens`` is an assertion without the name of an option."""
     if max_tokens is None or max_tokens <= 0 or not len(indices):
         return

@@ -17,7 +17,7 @@ from fairseq_compat.recorded_files import FILES_OF_TASKS, recorded_file
 
 
 @patch(mentioned="torch.load")
-def weights_only(module: Any) -> None:
+def load_without_running_code(module: Any) -> None:
     """PyTorch 2.6 and newer refuse fairseq's checkpoints, older ones run whatever code is in them.
 
     In every module of fairseq that mentions ``torch.load`` it becomes :func:`fairseq_compat.checkpoints.load`, which
@@ -39,7 +39,7 @@ def weights_only(module: Any) -> None:
 
 
 @patch("fairseq.file_utils")
-def checked_archives(module: Any) -> None:
+def check_archive_members(module: Any) -> None:
     """An archive that ``from_pretrained`` unpacks can write files anywhere, or move a folder of the user's away.
 
     fairseq unpacks every member under the name that it has in the archive, ``../../.profile`` too. Names that lead out
@@ -65,7 +65,7 @@ def _leads_out(path: str) -> bool:
 
 
 @patch("fairseq.checkpoint_utils")
-def whole_checkpoints(module: Any) -> None:
+def write_checkpoints_atomically(module: Any) -> None:
     """A kill or a full disk during saving leaves half a ``checkpoint_last.pt``, the file that a restart reads.
 
     fairseq writes the first file of a save aside and renames it without flushing, then copies it in place to
@@ -89,7 +89,7 @@ def whole_checkpoints(module: Any) -> None:
 
 
 @patch("fairseq.checkpoint_utils", before="load_checkpoint")
-def missing_checkpoints(cfg: Any, trainer: Any) -> None:
+def refuse_missing_checkpoints(cfg: Any, trainer: Any) -> None:
     """A checkpoint that is not there, or is no file: a training starts from nothing, and one line of the log says so.
 
     Here all are refused, but for a file that is missing in the training's own ``--save-dir``: commands name
@@ -116,7 +116,7 @@ def missing_checkpoints(cfg: Any, trainer: Any) -> None:
 
 
 @patch("fairseq.checkpoint_utils", function="_upgrade_state_dict")
-def weights_alone(original: Any, state: dict[str, Any]) -> dict[str, Any]:
+def accept_weights_alone(original: Any, state: dict[str, Any]) -> dict[str, Any]:
     """A checkpoint of nothing but options and weights is taken for one of 2018, and ends in ``KeyError: 'best_loss'``.
 
     Here it is one of a model that was trained for no updates.
@@ -131,7 +131,7 @@ def weights_alone(original: Any, state: dict[str, Any]) -> dict[str, Any]:
 
 
 @patch("fairseq.checkpoint_utils")
-def built_models(module: Any) -> None:
+def compare_checkpoint_with_data(module: Any) -> None:
     """A checkpoint is used silently with dictionaries, languages or options that it was not trained with.
 
     Here what it records is compared with the data and ``--model-overrides``; its model may not be far larger than its
@@ -207,7 +207,9 @@ def _find_files_of_task(options: Any, path: str, overrides: Mapping[str, Any]) -
 
 
 @patch("fairseq.models.fairseq_model", function="BaseFairseqModel.load_state_dict")
-def one_value_for_one_parameter(original: Any, self: Any, state_dict: Any, strict: bool = True, **kwargs: Any) -> Any:
+def require_equal_shared_parameters(
+    original: Any, self: Any, state_dict: Any, strict: bool = True, **kwargs: Any
+) -> Any:
     """Where an option makes several tables one, and a checkpoint has different ones, the last one is taken silently."""
     loaded = original(self, state_dict, strict, **kwargs)
     if strict:
@@ -216,7 +218,7 @@ def one_value_for_one_parameter(original: Any, self: Any, state_dict: Any, stric
 
 
 @patch("fairseq.hub_utils", function="from_pretrained")
-def files_beside_pretrained(
+def find_files_beside_checkpoint(
     original: Any, model_name_or_path: str, checkpoint_file: str = "model.pt", *args: Any, **options: Any
 ) -> Any:
     """``from_pretrained`` takes subwords of the current folder whose name a checkpoint records, or from a network.
@@ -251,7 +253,7 @@ def _require_nothing_fetched(model: str, subwords: Mapping[str, Any], options: M
 
 
 @patch("fairseq.optim.fp16_optimizer")
-def master_weights(module: Any) -> None:
+def save_master_weights(module: Any) -> None:
     """A resumed training in bf16 or fp16 starts from rounded weights, not from the float32 ones that it updates.
 
     fairseq keeps a float32 master of every parameter and saves only the model's half-precision values. Here the masters
@@ -294,7 +296,7 @@ def _vector_of(tensors: list[Any]) -> torch.Tensor:
 
 
 @patch("fairseq_cli.interactive", before="main")
-def compared_text(cfg: Any) -> None:
+def compare_text_options(cfg: Any) -> None:
     """``fairseq-interactive`` silently accepts a tokenizer or subwords that a model was not trained with."""
     from fairseq.utils import split_paths
 

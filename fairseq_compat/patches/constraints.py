@@ -10,7 +10,7 @@ from fairseq_compat.patching import patch
 
 
 @patch("fairseq_cli.interactive", before="make_batches")
-def words_of_constraints(lines: list[str], cfg: Any, task: Any, encode_fn: Callable[[str], str]) -> None:
+def refuse_unknown_constraint_words(lines: list[str], cfg: Any, task: Any, encode_fn: Callable[[str], str]) -> None:
     """A constraint that the dictionary does not have puts ``<unk>`` into the translation, and an empty one ends it all.
 
     Here the first is refused, and the second, which two tabs in a row make, is ignored.
@@ -32,7 +32,7 @@ def words_of_constraints(lines: list[str], cfg: Any, task: Any, encode_fn: Calla
 
 
 @patch("fairseq.sequence_generator", before="SequenceGenerator._generate")
-def lengths_of_constraints(self: Any, sample: dict[str, Any], constraints: Any) -> None:
+def refuse_impossible_constraints(self: Any, sample: dict[str, Any], constraints: Any) -> None:
     """Constraints that no translation can meet are an assertion in the middle of a text.
 
     They have more words than a translation may have, or ``</s>``.

@@ -49,7 +49,7 @@ class Rest:
 
 
 @patch("fairseq.data.iterators", function="EpochBatchIterator.ordered_batches")
-def groups_of_all_processes(original: Any, self: Any, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> Any:
+def fill_last_group(original: Any, self: Any, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> Any:
     """``--grouped-shuffling`` on several processes never trains on some of the longest sentences.
 
     Batches that fill no group of all processes are left out. Here the last group is filled up with empty ones. Where
@@ -67,7 +67,7 @@ def groups_of_all_processes(original: Any, self: Any, epoch: int, fix_batches_to
 
 
 @patch("fairseq.data.iterators")
-def place_in_an_epoch(module: Any) -> None:
+def resume_within_epoch(module: Any) -> None:
     """A run that resumes with other batches or another number of processes repeats, leaves out, or is refused.
 
     A checkpoint has the number of batches that each process took, which are others with another batch size, seed, or
@@ -275,7 +275,7 @@ def unpacked(text: str, size: int) -> Any:
 
 
 @patch("fairseq.data.iterators")
-def batches_of_every_epoch(module: Any) -> None:
+def order_and_count_batches_per_epoch(module: Any) -> None:
     """``--skip-remainder-batch`` loses the rest of a resumed epoch, and ``--curriculum`` shuffles no epoch at all.
 
     fairseq takes the length of a whole epoch for that of its rest. And the loader of the first epoch, which serves all
@@ -323,7 +323,7 @@ def batches_of_every_epoch(module: Any) -> None:
 
 @patch("fairseq.tasks.fairseq_task", function="FairseqTask.get_batch_iterator")
 @patch("fairseq.tasks.translation_multi_simple_epoch", function="TranslationMultiSimpleEpochTask.get_batch_iterator")
-def sizes_of_batches(original: Any, *args: Any, **kwargs: Any) -> Any:
+def record_batch_limits(original: Any, *args: Any, **kwargs: Any) -> Any:
     """An iterator over batches does not know of which size they are, so none can be made of part of an epoch."""
     iterator = original(*args, **kwargs)
     call = inspect.signature(original).bind(*args, **kwargs)
@@ -334,7 +334,7 @@ def sizes_of_batches(original: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 @patch("fairseq.trainer", function="Trainer.get_train_iterator")
-def seeds_of_epochs(original: Any, self: Any, epoch: int, *args: Any, **options: Any) -> Any:
+def rebuild_iterator_each_epoch(original: Any, self: Any, epoch: int, *args: Any, **options: Any) -> Any:
     """With ``--update-ordered-indices-seed`` each epoch should have batches of its own, and only a resumed one has.
 
     fairseq keeps the iterator of the first epoch, with its seed. Here each epoch has a new one.
@@ -345,7 +345,9 @@ def seeds_of_epochs(original: Any, self: Any, epoch: int, *args: Any, **options:
 
 
 @patch("fairseq.data.iterators", function="EpochBatchIterator.next_epoch_itr")
-def noise_of_every_epoch(original: Any, self: Any, *args: Any, set_dataset_epoch: bool = True, **options: Any) -> Any:
+def restart_workers_each_epoch(
+    original: Any, self: Any, *args: Any, set_dataset_epoch: bool = True, **options: Any
+) -> Any:
     """With ``--num-workers``, whose default is 1, all epochs have the masks, crops and other noise of the first one.
 
     The processes that load data outlive an epoch, and are not told of the next. A resumed run has other masks than an

@@ -34,7 +34,7 @@ _OF_GENERATE = {
 
 
 @patch("fairseq_cli.generate")
-def generated_data(module: Any) -> None:
+def translate_binarized_data(module: Any) -> None:
     """``fairseq-generate`` empties earlier results before it has read its options, and writes through links.
 
     It ignores ``--num-shards``, ``--shard-id`` and ``--sacrebleu``, stops after the first sentence with
@@ -94,7 +94,7 @@ def _results(path: str) -> Iterator[IO[str]]:
 
 
 @patch("fairseq_cli.interactive")
-def generated_lines(module: Any) -> None:
+def translate_input_lines(module: Any) -> None:
     """``fairseq-interactive`` ends after the first sentence with ``--replace-unk``, and with soft alignments.
 
     It ignores ``--print-step``, ``--lm-path`` and others, and invents a translation of an empty line. Here it does with
@@ -145,7 +145,7 @@ _evaluation = SimpleNamespace(skips=True)
 
 
 @patch("fairseq_cli.eval_lm", function="main")
-def context_of_tokens(original: Any, cfg: Any, **kwargs: Any) -> Any:
+def check_eval_lm_options(original: Any, cfg: Any, **kwargs: Any) -> Any:
     """``fairseq-eval-lm`` stops with an assertion where ``--context-window`` leaves no token to evaluate.
 
     The window is a part of ``--tokens-per-sample``. It has the tokens of the batch before, which is silently another
@@ -172,7 +172,7 @@ def context_of_tokens(original: Any, cfg: Any, **kwargs: Any) -> Any:
 
 
 @patch("fairseq.tasks.language_modeling", before="LanguageModelingTask.eval_lm_dataloader")
-def evaluated_blocks(self: Any, dataset: Any, max_positions: Any) -> None:
+def refuse_overlong_blocks(self: Any, dataset: Any, max_positions: Any) -> None:
     """``fairseq-eval-lm`` leaves out what is longer than the model allows, and gives the perplexity of the rest.
 
     With ``--tokens-per-sample`` above that of the training this is the end of the text.
@@ -182,7 +182,7 @@ def evaluated_blocks(self: Any, dataset: Any, max_positions: Any) -> None:
 
 
 @patch("fairseq_cli.eval_lm", function="eval_lm")
-def tokens_to_evaluate(original: Any, models: Any, source_dictionary: Any, batch_iterator: Any, **options: Any) -> Any:
+def refuse_empty_shards(original: Any, models: Any, source_dictionary: Any, batch_iterator: Any, **options: Any) -> Any:
     """A shard without a batch, of ``--num-shards``, has the perplexity 1 in ``fairseq-eval-lm``."""
     batches = iter(batch_iterator)
     first: dict[str, Any] = next(batches, {})
@@ -192,7 +192,7 @@ def tokens_to_evaluate(original: Any, models: Any, source_dictionary: Any, batch
 
 
 @patch("fairseq.utils", function="load_align_dict")
-def unknown_words_table(original: Any, replace_unk: str | None) -> dict[str, str] | None:
+def read_replacement_table(original: Any, replace_unk: str | None) -> dict[str, str] | None:
     """``--replace-unk`` without a file looks for one that is called ``@@``, and an empty line in one is an IndexError.
 
     The table is read as UTF-8, whatever the locale.
@@ -205,7 +205,7 @@ def unknown_words_table(original: Any, replace_unk: str | None) -> dict[str, str
 
 
 @patch("fairseq.sequence_generator", before="SequenceGenerator._generate")
-def lengths_that_fit(self: Any, sample: dict[str, Any]) -> None:
+def check_min_len(self: Any, sample: dict[str, Any]) -> None:
     """A ``--min-len`` above what a source's length or the model allows is an assertion in the middle of a text."""
     inputs = sample["net_input"]
     sources = [inputs[name] for name in ("src_tokens", "source", "features") if name in inputs]
@@ -221,7 +221,7 @@ def lengths_that_fit(self: Any, sample: dict[str, Any]) -> None:
 
 
 @patch("fairseq.search", function="Sampling.__init__")
-def samples_of_few(
+def limit_topk_to_dictionary(
     original: Any, self: Any, tgt_dict: Any, sampling_topk: int = -1, sampling_topp: float = -1.0
 ) -> None:
     """``--sampling-topk`` above the number of entries of the dictionary is ``selected index k out of range``.
@@ -232,7 +232,7 @@ def samples_of_few(
 
 
 @patch("fairseq.models.bart.model", function="BARTModel.set_beam_size")
-def beams_of_bart(original: Any, self: Any, beam: int) -> None:
+def ignore_bart_beam_size(original: Any, self: Any, beam: int) -> None:
     """A BART model takes every batch for the beam of its last search, so that it attends to other sentences.
 
     With ``--eval-bleu`` its training stops (``shape ... is invalid for input of size``), or attends to one of five
@@ -241,7 +241,7 @@ def beams_of_bart(original: Any, self: Any, beam: int) -> None:
 
 
 @patch("fairseq.modules.beamable_mm", function="BeamableMM.__init__")
-def beams_of_convolutions(original: Any, self: Any, beam_size: int | None = None) -> None:
+def ignore_convolution_beam_size(original: Any, self: Any, beam_size: int | None = None) -> None:
     """``translate(texts, beam=1)`` of a convolutional model translates the first of five texts five times.
 
     Its attention was made for the beam that the model was loaded with. Here it computes the same for any.
@@ -250,7 +250,7 @@ def beams_of_convolutions(original: Any, self: Any, beam_size: int | None = None
 
 
 @patch("fairseq.search", function="Sampling.step")
-def samples_of_the_improbable(original: Any, self: Any, step: int, lprobs: Any, *args: Any, **kwargs: Any) -> Any:
+def rescale_tiny_probabilities(original: Any, self: Any, step: int, lprobs: Any, *args: Any, **kwargs: Any) -> Any:
     """With ``--sampling --temperature 0.01`` all tokens that may follow can have the probability 0.
 
     PyTorch then refuses to draw one. Here such tokens keep their probabilities relative to one another.
@@ -261,7 +261,7 @@ def samples_of_the_improbable(original: Any, self: Any, step: int, lprobs: Any, 
 
 
 @patch("fairseq.ngram_repeat_block")
-def repeated_ngrams(module: Any) -> None:
+def block_repeated_ngrams(module: Any) -> None:
     """``--no-repeat-ngram-size`` blocks nothing: fairseq compares n-grams with the padding after a hypothesis.
 
     With 1 it blocks the end of sentences. Here a hypothesis' own tokens are compared. A forced token, such as the end
@@ -302,7 +302,7 @@ def _following(hypothesis: Sequence[int], last: Sequence[int]) -> list[int]:
 
 
 @patch("fairseq.hub_utils")
-def one_translation_for_each(module: Any) -> None:
+def return_one_translation_per_text(module: Any) -> None:
     """``translate(..., skip_invalid_size_inputs=True)`` returns fewer translations than texts, without saying of which.
 
     ``translate(texts, inference_step_args=...)`` gives each text the constraints of another one: batches are ordered by

@@ -62,7 +62,7 @@ _COMMANDS = tuple(
 
 
 @patch("fairseq.dataclass.configs", "fairseq.models.transformer.transformer_config")
-def dataclass_defaults(module: Any) -> Iterator[None]:
+def allow_dataclass_defaults(module: Any) -> Iterator[None]:
     """Python 3.11 and newer refuse the configuration classes' defaults (``mutable default ... use default_factory``).
 
     ``dataclasses`` considers a default mutable if its class has no ``__hash__``, and a dataclass with ``__eq__`` has
@@ -92,7 +92,7 @@ def dataclass_defaults(module: Any) -> Iterator[None]:
 
 
 @patch(mentioned="eval")  # literal_eval, too
-def literal_options(module: Any) -> Iterator[None]:
+def evaluate_literals_only(module: Any) -> Iterator[None]:
     """fairseq evaluates option values as Python, also those in a checkpoint, and so runs code from a file.
 
     Every module of fairseq that mentions ``eval`` gets :func:`fairseq_compat.literals.evaluate` under that name and in
@@ -107,7 +107,7 @@ def literal_options(module: Any) -> Iterator[None]:
 
 
 @patch("fairseq.utils", before="import_user_module")
-def examples_as_user_dir(args: Any) -> None:
+def patch_examples_as_user_dir(args: Any) -> None:
     """A folder of fairseq's own examples, given with ``--user-dir``, is imported under a name that no patch is for.
 
     Its models, such as data2vec's, evaluate the options in a checkpoint. Here its modules get the patches for what they
@@ -124,7 +124,7 @@ def examples_as_user_dir(args: Any) -> None:
 
 
 @patch("fairseq")
-def known_warnings(module: Any) -> Iterator[None]:
+def silence_warnings(module: Any) -> Iterator[None]:
     """Every log starts with warnings about calls inside fairseq, and a wrong option logs all options of a command.
 
     Exactly the warnings of ``KNOWN_WARNINGS`` are silenced. The error itself names the option.
@@ -136,7 +136,7 @@ def known_warnings(module: Any) -> Iterator[None]:
 
 
 @patch("fairseq.logging.progress_bar", function="progress_bar")
-def log_file_once(original: Any, *args: Any, log_file: str | None = None, **kwargs: Any) -> Any:
+def open_log_file_once(original: Any, *args: Any, log_file: str | None = None, **kwargs: Any) -> Any:
     """With ``--log-file`` each epoch writes its lines once more than the epoch before.
 
     fairseq opens the file for every progress bar and adds it to its log again. Here it is opened once.
@@ -149,7 +149,7 @@ def log_file_once(original: Any, *args: Any, log_file: str | None = None, **kwar
 
 
 @patch("fairseq.options", function="parse_args_and_arch")
-def values_of_options(original: Any, parser: Any, input_args: Any = None, *args: Any, **kwargs: Any) -> Any:
+def fix_parsed_options(original: Any, parser: Any, input_args: Any = None, *args: Any, **kwargs: Any) -> Any:
     """``--bf16`` stops (``'NoneType' object has no attribute 'xla_device'``); ``--max-tokens -1`` fills the memory.
 
     fairseq takes every ``--bf16`` run for a TPU run. Without PyTorch/XLA there is no TPU. Numbers such as
@@ -173,13 +173,13 @@ def values_of_options(original: Any, parser: Any, input_args: Any = None, *args:
 
 
 @patch("fairseq.options", function="get_validation_parser")
-def task_of_validation(original: Any, default_task: str | None = None) -> Any:
+def set_default_validation_task(original: Any, default_task: str | None = None) -> Any:
     """``fairseq-validate`` without ``--task`` stops with ``KeyError: None``; other commands take ``translation``."""
     return original(default_task or "translation")
 
 
 @patch(*_COMMANDS)
-def options_without_effect(module: Any) -> None:
+def refuse_options_without_effect(module: Any) -> None:
     """Options that a command does not read, such as ``fairseq-preprocess --bpe``, are accepted and do nothing.
 
     So do some without another one, such as ``--ema-decay`` without ``--store-ema``, and some in every command. Here
@@ -194,7 +194,7 @@ def options_without_effect(module: Any) -> None:
 
 
 @patch(*_COMMANDS, "fairseq_cli.hydra_train")
-def ends_of_commands(module: Any) -> Iterator[None]:
+def report_errors_in_one_sentence(module: Any) -> Iterator[None]:
     """Every error ends in a page of traceback, also a missing ``--max-tokens`` or a key that hydra does not know.
 
     Here fairseq's commands end as ours do (:mod:`fairseq_compat.commands.run`): one sentence, and status 1. The
@@ -217,7 +217,7 @@ def ends_of_commands(module: Any) -> Iterator[None]:
 
 
 @patch("fairseq.dataclass.configs")
-def helps_of_options(module: Any) -> None:
+def correct_help_texts(module: Any) -> None:
     """The help of some options says the opposite of what they do, or what another option does.
 
     With ``--skip-remainder-batch`` the last batches of an epoch are left out, not included.
@@ -228,7 +228,7 @@ def helps_of_options(module: Any) -> None:
 
 
 @patch("fairseq.dataclass.utils", function="gen_parser_from_dataclass")
-def kinds_of_values(
+def parse_values_by_type(
     original: Any, parser: Any, dataclass_instance: Any, delete_default: bool = False, with_prefix: str | None = None
 ) -> None:
     """``--left-pad-source``, "pad the source on the left", pads on the right, and some options take any text.
@@ -281,7 +281,7 @@ def truth(text: str) -> bool:
 
 
 @patch("fairseq.registry", function="setup_registry")
-def parts_without_options(original: Any, registry_name: str, *args: Any, **kwargs: Any) -> Any:
+def register_empty_options(original: Any, registry_name: str, *args: Any, **kwargs: Any) -> Any:
     """``--bpe characters`` and ``--bpe bytes`` are offered and end in ``Could not find 'bpe/characters'``.
 
     A tokenizer, a kind of subwords or a score needs a class of options, even an empty one.

@@ -26,7 +26,7 @@ PATIENCE = "patience"
 
 
 @patch("fairseq.optim.lr_scheduler.reduce_lr_on_plateau")
-def validations_without_progress(module: Any) -> None:
+def save_plateau_counts(module: Any) -> None:
     """``--lr-scheduler reduce_lr_on_plateau`` forgets at a restart how many validations were no better."""
     counts = ("num_bad_epochs", "cooldown_counter")
 
@@ -48,7 +48,7 @@ def validations_without_progress(module: Any) -> None:
 
 
 @patch("fairseq.optim.lr_scheduler.polynomial_decay_schedule")
-def rate_of_annealed_epochs(module: Any) -> None:
+def save_annealed_rate(module: Any) -> None:
     """``--lr-scheduler polynomial_decay`` with ``--force-anneal`` takes another rate after a stop.
 
     An annealed epoch begins with the last rate of the epoch before, and decays from there. A run that resumes within
@@ -74,7 +74,7 @@ def rate_of_annealed_epochs(module: Any) -> None:
 
 
 @patch("fairseq.checkpoint_utils", function="load_checkpoint")
-def rates_of_resumed_runs(original: Any, cfg: Any, trainer: Any, **options: Any) -> Any:
+def restore_learning_rate(original: Any, cfg: Any, trainer: Any, **options: Any) -> Any:
     """A run that stops at the end of an epoch loses the score that the learning rate depends on.
 
     fairseq saves first and gives the scheduler the score afterwards. Here a run that resumes with the next epoch does
@@ -99,7 +99,7 @@ def rates_of_resumed_runs(original: Any, cfg: Any, trainer: Any, **options: Any)
 
 
 @patch("fairseq.optim.fairseq_optimizer", function="FairseqOptimizer.load_state_dict")
-def options_of_optimizers(original: Any, self: Any, state_dict: Any, optimizer_overrides: Any = None) -> None:
+def compare_optimizer_options(original: Any, self: Any, state_dict: Any, optimizer_overrides: Any = None) -> None:
     """Another ``--weight-decay`` or ``--adam-betas`` does nothing in a resumed run, which keeps the old one.
 
     ``--optimizer-overrides`` with a name that the optimizer does not have, or with the rate, changes nothing either.
@@ -132,7 +132,7 @@ def _comparable(value: Any) -> Any:
 
 
 @patch("fairseq.trainer")
-def resumed_trainers(module: Any) -> None:
+def record_and_compare_training(module: Any) -> None:
     """A checkpoint is resumed silently with a dictionary in another order, or with swapped languages.
 
     No tensor shows that, nor another number of attention heads. ``--patience`` forgets how many validations in a row

@@ -26,7 +26,7 @@ _validation = SimpleNamespace(is_due=True)
 
 
 @patch("fairseq_cli.train")
-def validations_and_saves(module: Any) -> None:
+def follow_validation_and_save_intervals(module: Any) -> None:
     """A stopped run validates once more, which counts for ``--patience``; some multiples of an interval are not saved.
 
     These are the updates before ``--validate-after-updates``, to which ``--save-interval-updates`` applies as well. A
@@ -63,7 +63,7 @@ def is_multiple(number: int, interval: int) -> bool:
 
 
 @patch("fairseq.checkpoint_utils", function="save_checkpoint")
-def checkpoints_asked_for(original: Any, cfg: Any, trainer: Any, epoch_itr: Any, val_loss: float | None) -> None:
+def keep_requested_checkpoints(original: Any, cfg: Any, trainer: Any, epoch_itr: Any, val_loss: float | None) -> None:
     """``--keep-best-checkpoints N`` keeps fewer than N, and ``--save-interval-updates`` leaves out ends of epochs.
 
     A model is kept only if it is better than the worst one, even while there are fewer than N; models of equal scores

@@ -17,7 +17,7 @@ _BEYOND = 2**30
 
 
 @patch("fairseq.scoring.bleu")
-def scores_of_nothing(module: Any) -> None:
+def score_empty_translations(module: Any) -> None:
     """Where all translations are empty, or there are none, BLEU divides by zero; here it is 0."""
 
     @replaces(module.Scorer, "brevity")
@@ -39,7 +39,7 @@ def scores_of_nothing(module: Any) -> None:
 
 
 @patch("fairseq.scoring.bleu", function="Scorer.add")
-def words_of_empty_lines(original: Any, self: Any, ref: Any, pred: Any) -> None:
+def count_words_of_empty_lines(original: Any, self: Any, ref: Any, pred: Any) -> None:
     """BLEU counts an empty line as one word, and the words ``</s>`` and ``<pad>`` at the end of a line as none.
 
     fairseq's extension strips ends of sentences and padding, but always leaves one token. Here the end of each sentence
@@ -69,7 +69,7 @@ def _with_words(tokens: Any, scorer: Any) -> Any:
 
 
 @patch("fairseq_cli.score", function="cli_main")
-def scored_lines(original: Any) -> None:
+def score_lines(original: Any) -> None:
     """``fairseq-score`` scores 2 hypotheses and 3 references as if there were 2, and ends lines at carriage returns.
 
     It stops with ``--sentence-bleu`` and with a current sacrebleu, and with ``--sacrebleu`` ignores ``--ignore-case``
