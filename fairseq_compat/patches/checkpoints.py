@@ -1,4 +1,7 @@
-"""Patches of checkpoints: read without running code, written whole, and compared with what they are used with."""
+"""Patches of checkpoints: they are read without running code, written atomically, and compared with data and options.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Patches of lexical constraints: words that a translation must have."""
+"""Patches of lexical constraints: words that a translation must contain.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Patches of data: data files and languages."""
+"""Patches of binarized data, and of the languages that they are in.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Patches of dictionaries, subwords and pretrained embeddings."""
+"""Patches of dictionaries, subwords and pretrained embeddings.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 

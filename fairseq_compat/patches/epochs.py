@@ -1,4 +1,7 @@
-"""Patches of the place in an epoch: which batches an epoch has, and where in it a run resumes."""
+"""Patches of the position in an epoch: which batches an epoch has, and where in it a run resumes.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 

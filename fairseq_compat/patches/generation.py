@@ -1,4 +1,7 @@
-"""Patches of generation: what ``fairseq-generate``, ``-interactive`` and ``-eval-lm`` take, compute and write."""
+"""Patches of generation: what ``fairseq-generate``, ``-interactive`` and ``-eval-lm`` accept, compute and write.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 

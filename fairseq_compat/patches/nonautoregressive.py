@@ -1,4 +1,7 @@
-"""Patches of models that refine whole translations: the Levenshtein Transformer and its kind."""
+"""Patches of non-autoregressive models: the Levenshtein Transformer, and others that refine whole translations.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Patches of ``fairseq-preprocess``: its files appear together when all are complete, and its options have effects."""
+"""Patches of ``fairseq-preprocess``: its files appear together when all are complete, and no option is ignored.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Patches of trainings that begin with a pretrained model: mBART's task of translation, and XLM's."""
+"""Patches of trainings that begin with a pretrained model: mBART's translation task, and XLM.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Patches of resuming: what a checkpoint must have of optimizer, learning rate and averages, and must match."""
+"""Patches of resuming: optimizer, learning rate and moving averages come from the checkpoint, and must match.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Patches of saving: after which updates a training validates and saves, and which checkpoints it keeps."""
+"""Patches of saving: after which updates a training validates and saves, and which checkpoints it keeps.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Patches of scores: of nothing, and those of ``fairseq-score``."""
+"""Patches of scores: of empty translations, and those of ``fairseq-score``.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Patches of single tasks that cannot be trained, resumed or generated with as fairseq has them."""
+"""Patches of single tasks that fairseq cannot train, resume or generate with.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Patches of texts: where lines end, which bytes are text, and which texts belong line by line together."""
+"""Patches of text files: line ends, encodings, parallel texts, and the worker processes that binarize them.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Patches of training: devices, processes, updates, and when it ends."""
+"""Patches of training: devices, processes, updates, and when a training ends.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 
