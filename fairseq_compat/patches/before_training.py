@@ -100,7 +100,7 @@ def _require_known_choice(cfg: Any, part: str) -> None:
 
     registries = {"task": TASK_REGISTRY, "model": {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}}
     names = registries[part] if part in registries else REGISTRIES[part]["registry"]
-    options = None if OmegaConf.is_missing(cfg, part) else cfg[part]
+    options: Any = None if OmegaConf.is_missing(cfg, part) else cfg[part]
     name = options if isinstance(options, str) else getattr(options, "_name", None)
     if name not in names:
         option = "--arch" if part == "model" else f"--{part.replace('_', '-')}"

@@ -167,7 +167,7 @@ def compare_checkpoint_with_data(module: Any) -> None:
         for filename in filenames:
             path = module.get_maybe_sharded_checkpoint_filename(filename, suffix, 0, 1)
             checkpoint = state or module.load_checkpoint_to_cpu(path, arg_overrides)
-            recorded = _usable(checkpoint, path, task, arg_overrides or {})
+            recorded = _prepare_checkpoint(checkpoint, path, task, arg_overrides or {})
             with checkpoints.built_within(checkpoint["model"], path):
                 built, cfg, task = original([filename], arg_overrides, task, strict, suffix, 1, checkpoint)
             provenance.require_same(path, recorded, provenance.of_task(task), provenance.data_of(task))
@@ -177,7 +177,7 @@ def compare_checkpoint_with_data(module: Any) -> None:
         return models, cfg, task
 
 
-def _usable(checkpoint: Any, path: str, task: Any, overrides: Mapping[str, Any]) -> provenance.Record:
+def _prepare_checkpoint(checkpoint: Any, path: str, task: Any, overrides: Mapping[str, Any]) -> provenance.Record:
     """Return what a checkpoint records, and set its options so that its model can be built.
 
     Raises:
@@ -191,14 +191,14 @@ def _usable(checkpoint: Any, path: str, task: Any, overrides: Mapping[str, Any])
         raise UserError(f"{path} was trained with --arch {arch}; give the plugin that has it with --user-dir")
     recorded = {**provenance.languages_in(options_of_task), **provenance.recorded_in(checkpoint)}
     if task is None:
-        _find_files_of_task(options_of_task, path, overrides)
+        _set_paths_of_task_files(options_of_task, path, overrides)
     else:  # before tensors of other sizes are a longer sentence
         provenance.require_same(path, recorded, provenance.of_task(task), provenance.data_of(task))
     checkpoints.forget_initial_values(model)
     return recorded
 
 
-def _find_files_of_task(options: Any, path: str, overrides: Mapping[str, Any]) -> None:
+def _set_paths_of_task_files(options: Any, path: str, overrides: Mapping[str, Any]) -> None:
     """Set those options of a task that a checkpoint records, and that are files, to where the files are now."""
     for name in FILES_OF_TASKS:
         recorded = getattr(options, name, None)
@@ -231,7 +231,7 @@ def find_files_beside_checkpoint(
     """
     loaded = original(model_name_or_path, checkpoint_file, *args, **options)
     cfg = loaded["args"]
-    _require_nothing_fetched(model_name_or_path, provenance.settings_in("bpe", cfg), options)
+    _refuse_downloads(model_name_or_path, provenance.settings_in("bpe", cfg), options)
     paths = [os.path.join(model_name_or_path, name) for name in checkpoint_file.split(os.pathsep)]
     for path in filter(os.path.isfile, paths):
         record = provenance.recorded_in(checkpoints.load_checkpoint(path, mapped=True))
@@ -244,7 +244,7 @@ def find_files_beside_checkpoint(
     return loaded
 
 
-def _require_nothing_fetched(model: str, subwords: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+def _refuse_downloads(model: str, subwords: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Raise UserError where subwords of a checkpoint are fetched from a network, and no option of the call asks so."""
     name = subwords.get("bpe")
     if name in ("gpt2", "bert", "hf_byte_bpe", "byte_bpe"):
@@ -266,35 +266,35 @@ def save_master_weights(module: Any) -> None:
 
     @replaces(module._FP16OptimizerMixin, "state_dict")
     def state_dict(original: Any, self: Any) -> dict[str, Any]:
-        return {**original(self), "master_weights": [master.detach() for master in _masters(self)]}
+        return {**original(self), "master_weights": [master.detach() for master in _list_masters(self)]}
 
     @replaces(module._FP16OptimizerMixin, "load_state_dict")
     def load_state_dict(original: Any, self: Any, state: dict[str, Any], optimizer_overrides: Any = None) -> None:
         original(self, state, optimizer_overrides)
-        _restore(self, state.get("master_weights") or [])
+        _restore_masters(self, state.get("master_weights") or [])
 
 
-def _masters(optimizer: Any) -> list[Any]:
+def _list_masters(optimizer: Any) -> list[Any]:
     """Return the float32 values that an optimizer updates: one of each parameter, or one vector of all."""
     masters = optimizer.fp32_params  # a dictionary by device, if flat
     return list(masters.values()) if isinstance(masters, dict) else list(masters)
 
 
-def _restore(optimizer: Any, saved: list[Any]) -> None:
+def _restore_masters(optimizer: Any, saved: list[Any]) -> None:
     """Give saved masters to the weights that they belong to, which are those that they are rounded to."""
-    weights, masters = list(optimizer.fp16_params), _masters(optimizer)
+    weights, masters = list(optimizer.fp16_params), _list_masters(optimizer)
     if not saved or sum(map(torch.numel, saved)) != sum(map(torch.numel, weights)):
         return
     with torch.no_grad():
         # All are in the order of the weights, whether one by one or as one vector.
-        saved_values, rounded, values = (_vector_of(tensors) for tensors in (saved, weights, masters))
+        saved_values, rounded, values = (_flatten_tensors(tensors) for tensors in (saved, weights, masters))
         restored = torch.where(saved_values.to(rounded.dtype) == rounded, saved_values, values)
         parts = restored.split([master.numel() for master in masters])
         for master, part in zip(masters, parts, strict=True):
             master.copy_(part.view_as(master))
 
 
-def _vector_of(tensors: list[Any]) -> torch.Tensor:
+def _flatten_tensors(tensors: list[Any]) -> torch.Tensor:
     return torch.cat([tensor.cpu().flatten() for tensor in tensors])
 
 

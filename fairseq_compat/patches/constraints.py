@@ -44,10 +44,10 @@ def refuse_impossible_constraints(self: Any, sample: dict[str, Any], constraints
         length = sample["net_input"]["src_tokens"].size(1)
         longest = min(int(self.max_len_a * length + self.max_len_b), self.max_len - 1)
         for packed in constraints:
-            _require_possible(self, packed, longest)
+            _require_satisfiable(self, packed, longest)
 
 
-def _require_possible(generator: Any, packed: Any, longest: int) -> None:
+def _require_satisfiable(generator: Any, packed: Any, longest: int) -> None:
     """Raise UserError unless a translation of ``longest`` tokens can meet packed constraints."""
     from fairseq.token_generation_constraints import unpack_constraints
 

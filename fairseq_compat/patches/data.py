@@ -57,16 +57,18 @@ def refuse_damaged_data(module: Any) -> None:
         dataset = original(path, impl, fix_lua_indexing, dictionary)
         if isinstance(dataset, module.MMapIndexedDataset):
             places = numpy.append(dataset._index._pointers, os.path.getsize(f"{path}.bin"))
-            _require_whole(path, dataset._index.dtype, dataset.sizes, places, dictionary)
+            _require_consistent_data(path, dataset._index.dtype, dataset.sizes, places, dictionary)
         elif isinstance(dataset, module.IndexedDataset):  # lazy or cached; their tokens may be counted from 1
             if not numpy.array_equal(dataset.dim_offsets, numpy.arange(len(dataset) + 1)):
-                raise _damaged(path)
+                raise _damaged_data_error(path)
             places = dataset.data_offsets * dataset.element_size
-            _require_whole(path, dataset.dtype, dataset.sizes, places, dictionary, lowest=int(fix_lua_indexing))
+            _require_consistent_data(
+                path, dataset.dtype, dataset.sizes, places, dictionary, lowest=int(fix_lua_indexing)
+            )
         return dataset
 
 
-def _require_whole(path: str, dtype: Any, sizes: Any, places: Any, dictionary: Any, lowest: int = 0) -> None:
+def _require_consistent_data(path: str, dtype: Any, sizes: Any, places: Any, dictionary: Any, lowest: int = 0) -> None:
     """Raise UserError unless sentences fill a data file, and their tokens are in a dictionary, if it is given.
 
     Args:
@@ -82,7 +84,7 @@ def _require_whole(path: str, dtype: Any, sizes: Any, places: Any, dictionary: A
     ends = numpy.cumsum(sizes, dtype=numpy.int64) * numpy.dtype(dtype).itemsize
     is_whole = numpy.array_equal(places, numpy.append(0, ends)) and places[-1] == size
     if not is_whole or (sizes < 0).any():
-        raise _damaged(path)
+        raise _damaged_data_error(path)
     if dictionary is None or size == 0:
         return
     # Mapped, so that the file need not fit into memory.
@@ -94,7 +96,7 @@ def _require_whole(path: str, dtype: Any, sizes: Any, places: Any, dictionary: A
         )
 
 
-def _damaged(path: str) -> UserError:
+def _damaged_data_error(path: str) -> UserError:
     return UserError(f"{path}.idx is damaged: its sentences are not those of {path}.bin; make the data anew")
 
 
@@ -202,7 +204,7 @@ def infer_missing_language(original: Any, cfg: Any, **kwargs: Any) -> Any:
     first, *more_folders = split_paths(data) if isinstance(data, str) else [""]
     source, target = (getattr(cfg, side, None) for side in ("source_lang", "target_lang"))
     if (source is None) != (target is None) and os.path.isdir(first) and (pairs := pairs_in(first)):
-        cfg.source_lang, cfg.target_lang = _fitting(pairs, source, target, first)
+        cfg.source_lang, cfg.target_lang = _choose_direction(pairs, source, target, first)
     for folder in more_folders:
         _require_same_dictionaries(folder, first)
     task = original(cfg, **kwargs)
@@ -229,11 +231,11 @@ def _require_same_dictionaries(folder: str, first: str) -> None:
     """Raise UserError where a folder of data has another dictionary than the first one."""
     for path in glob(os.path.join(escape(folder), "dict.*.txt")):
         path_in_first = os.path.join(first, os.path.basename(path))
-        if os.path.isfile(path_in_first) and _symbols(path) != _symbols(path_in_first):
+        if os.path.isfile(path_in_first) and _read_symbols(path) != _read_symbols(path_in_first):
             raise UserError(f"{path} is another dictionary than {path_in_first}; make the data with one, --srcdict")
 
 
-def _symbols(dictionary: str) -> list[str]:
+def _read_symbols(dictionary: str) -> list[str]:
     """Return the symbols of a dictionary's file, without their counts."""
     symbols = []
     with TextFile(dictionary) as file:
@@ -266,11 +268,11 @@ def pairs_in(folder: str) -> list[tuple[str, str]]:
         # As of train.zh-cn-de.de.idx, the second and the third part.
         parts = name.split(".")
         if len(parts) >= 3:
-            pairs += _pairs_of(parts[1], parts[2], names)
+            pairs += _split_pair(parts[1], parts[2], names)
     return list(dict.fromkeys(pairs))  # each once, in the order of the names
 
 
-def _pairs_of(pair: str, language: str, names: list[str]) -> list[tuple[str, str]]:
+def _split_pair(pair: str, language: str, names: list[str]) -> list[tuple[str, str]]:
     """Return the two languages that a pair such as zh-cn-de consists of, one of which is ``language``.
 
     Where a hyphen divides it in more than one way, as zh-cn-zh, both languages have dictionaries among ``names``.
@@ -286,7 +288,9 @@ def _pairs_of(pair: str, language: str, names: list[str]) -> list[tuple[str, str
     return known or fitting
 
 
-def _fitting(pairs: list[tuple[str, str]], source: str | None, target: str | None, folder: str) -> tuple[str, str]:
+def _choose_direction(
+    pairs: list[tuple[str, str]], source: str | None, target: str | None, folder: str
+) -> tuple[str, str]:
     """Return the one direction with the source or target that is not None; data of a pair serves both directions."""
     directions = {*pairs, *((second, first) for first, second in pairs)}
     fitting = sorted(pair for pair in directions if source in (None, pair[0]) and target in (None, pair[1]))

@@ -26,10 +26,10 @@ from fairseq_compat.literals import dictionary
 from fairseq_compat.patching import as_configuration, patch, replaces
 
 #: The logarithm of the smallest probability that float32 has with all of its digits.
-_LEAST = math.log(torch.finfo(torch.float32).tiny)
+_MIN_LOG_PROBABILITY = math.log(torch.finfo(torch.float32).tiny)
 
 #: Options of fairseq-generate that fairseq-interactive accepts and ignores: a group, and names in it.
-_OF_GENERATE = {
+_GENERATE_OPTIONS = {
     "common_eval": ("results_path", "quiet"),
     "generation": ("sacrebleu", "prefix_size", "score_reference"),
     "dataset": ("num_shards", "shard_id"),
@@ -63,7 +63,7 @@ def translate_binarized_data(module: Any) -> None:
     @replaces(module, "main")
     def main(original: Any, cfg: Any) -> Any:
         cfg = as_configuration(cfg)
-        _require_options(cfg)
+        _require_generation_options(cfg)
         if cfg.generation.constraints is not None:
             raise UserError("--constraints: binarized data has none; give them to fairseq-interactive, after a tab")
         if cfg.generation.replace_unk is not None and cfg.dataset.dataset_impl != "raw":
@@ -76,12 +76,12 @@ def translate_binarized_data(module: Any) -> None:
         if folder is None:
             return module._main(cfg, sys.stdout)
         os.makedirs(folder, exist_ok=True)
-        with _results(os.path.join(folder, f"generate-{cfg.dataset.gen_subset}.txt")) as file:
+        with _open_results(os.path.join(folder, f"generate-{cfg.dataset.gen_subset}.txt")) as file:
             return module._main(cfg, file)
 
 
 @contextmanager
-def _results(path: str) -> Iterator[IO[str]]:
+def _open_results(path: str) -> Iterator[IO[str]]:
     """Open a text file that appears when it is complete; a log that went there ends with it."""
     with files.atomic_write(path) as binary:
         text = io.TextIOWrapper(binary, encoding="utf-8")
@@ -110,8 +110,8 @@ def translate_input_lines(module: Any) -> None:
         from fairseq_compat.commands.generation import translate_lines
 
         cfg = as_configuration(cfg)
-        _require_options(cfg)
-        for group, names in _OF_GENERATE.items():
+        _require_generation_options(cfg)
+        for group, names in _GENERATE_OPTIONS.items():
             for name in names:
                 value = cfg[group][name]
                 # 1 shard is the default, and the same as none.
@@ -128,7 +128,7 @@ def translate_input_lines(module: Any) -> None:
         translate_lines(cfg, buffers, module.make_batches)
 
 
-def _require_options(cfg: Any) -> None:
+def _require_generation_options(cfg: Any) -> None:
     """Raise UserError unless a command has a model, and its options of generation go together."""
     if cfg.common_eval.path is None:
         raise UserError("--path is missing; give the checkpoint of the model, or several with : between them")
@@ -259,7 +259,7 @@ def rescale_tiny_probabilities(original: Any, self: Any, step: int, lprobs: Any,
     PyTorch then refuses to draw one. Here such tokens keep their probabilities relative to one another.
     """
     highest = lprobs.amax(dim=-1, keepdim=True)
-    lprobs = torch.where(highest < _LEAST, lprobs - highest, lprobs)
+    lprobs = torch.where(highest < _MIN_LOG_PROBABILITY, lprobs - highest, lprobs)
     return original(self, step, lprobs, *args, **kwargs)
 
 
@@ -283,7 +283,7 @@ def _no_repeat_ngram(self: Any, tokens: Any, lprobs: Any, bsz: int, beam_size: i
     for row, hypothesis in enumerate(known):
         # An n-gram is repeated by a token that followed the last n - 1 tokens before.
         last = hypothesis[len(hypothesis) - size + 1 :] if size > 1 else []
-        banned = _following(hypothesis, last)
+        banned = _find_following(hypothesis, last)
         if not banned:
             continue
         blocked = lprobs[row].clone()
@@ -294,7 +294,7 @@ def _no_repeat_ngram(self: Any, tokens: Any, lprobs: Any, bsz: int, beam_size: i
     return lprobs
 
 
-def _following(hypothesis: Sequence[int], last: Sequence[int]) -> list[int]:
+def _find_following(hypothesis: Sequence[int], last: Sequence[int]) -> list[int]:
     """Return the tokens that follow ``last`` wherever a hypothesis has it."""
     size = len(last)
     following = []
@@ -377,7 +377,7 @@ def _generate_for_each(
     translations: list[Any] = []
     if inference_step_args:
         for number in numbers:
-            arguments = _arguments_of(number, inference_step_args)
+            arguments = _select_arguments(number, inference_step_args)
             translations += original(self, [sentences[number]], beam, verbose, inference_step_args=arguments, **kwargs)
     elif numbers:
         translations = original(self, [sentences[number] for number in numbers], beam, verbose, **kwargs)
@@ -388,7 +388,7 @@ def _generate_for_each(
     return outputs[0] if is_one else outputs
 
 
-def _arguments_of(number: int, arguments: dict[str, Any]) -> dict[str, Any]:
+def _select_arguments(number: int, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of one sentence: of each tensor its row."""
     rows = {}
     for name, value in arguments.items():

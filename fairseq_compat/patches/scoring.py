@@ -16,7 +16,7 @@ from fairseq_compat.patching import patch, replaces
 from fairseq_compat.text import TextFile
 
 #: A number beyond those of all dictionaries.
-_BEYOND = 2**30
+_UNUSED_NUMBER = 2**30
 
 
 @patch("fairseq.scoring.bleu")
@@ -48,9 +48,9 @@ def count_words_of_empty_lines(original: Any, self: Any, ref: Any, pred: Any) ->
     fairseq's extension strips ends of sentences and padding, but always leaves one token. Here the end of each sentence
     is stripped before, and empty lines are counted in Python.
     """
-    ref, pred = (_without_end(tokens, self.eos) for tokens in (ref, pred))
+    ref, pred = (_strip_end(tokens, self.eos) for tokens in (ref, pred))
     if len(ref) and len(pred):
-        original(self, _with_words(ref, self), _with_words(pred, self))
+        original(self, _replace_special_tokens(ref, self), _replace_special_tokens(pred, self))
         return
     self.stat.reflen += len(ref)
     self.stat.predlen += len(pred)
@@ -59,15 +59,15 @@ def count_words_of_empty_lines(original: Any, self: Any, ref: Any, pred: Any) ->
         setattr(self.stat, name, getattr(self.stat, name) + max(0, len(pred) - order + 1))
 
 
-def _without_end(tokens: Any, eos: int) -> Any:
+def _strip_end(tokens: Any, eos: int) -> Any:
     return tokens[:-1] if len(tokens) and tokens[-1] == eos else tokens
 
 
-def _with_words(tokens: Any, scorer: Any) -> Any:
+def _replace_special_tokens(tokens: Any, scorer: Any) -> Any:
     """Return tokens in which the words ``</s>`` and ``<pad>`` have numbers that the extension takes for words."""
     tokens = tokens.clone()
     for special in (scorer.eos, scorer.pad):
-        tokens[tokens == special] = _BEYOND + special
+        tokens[tokens == special] = _UNUSED_NUMBER + special
     return tokens
 
 
@@ -85,15 +85,16 @@ def score_lines(original: Any) -> None:
         raise UserError(f"--order {options.order} is out of range: 1 to 4, and with --sacrebleu more")
     if options.sacrebleu and options.sentence_bleu:
         raise UserError("--sentence-bleu does not go with --sacrebleu; leave one of them out")
-    hypotheses, references = _lines(options.sys, options.ignore_case), _lines(options.ref, options.ignore_case)
+    hypotheses = _read_lines(options.sys, options.ignore_case)
+    references = _read_lines(options.ref, options.ignore_case)
     if len(hypotheses) != len(references):
         counts = f"--sys {options.sys} has {len(hypotheses)} lines, and --ref {options.ref} has {len(references)}"
         raise UserError(f"{counts}; line by line they must belong together")
-    for score in _scores(options, hypotheses, references):
+    for score in _compute_scores(options, hypotheses, references):
         print(score)
 
 
-def _lines(path: str, ignore_case: bool) -> list[str]:
+def _read_lines(path: str, ignore_case: bool) -> list[str]:
     """Return the lines of a text; ``-`` is stdin."""
     if path != "-":
         require_file(path)
@@ -106,7 +107,7 @@ def _lines(path: str, ignore_case: bool) -> list[str]:
     return texts
 
 
-def _scores(options: argparse.Namespace, hypotheses: Sequence[str], references: Sequence[str]) -> list[str]:
+def _compute_scores(options: argparse.Namespace, hypotheses: Sequence[str], references: Sequence[str]) -> list[str]:
     """Return what is printed: the score of all lines, or of each line."""
     from fairseq.data.dictionary import Dictionary
     from fairseq.scoring import bleu

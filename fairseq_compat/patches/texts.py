@@ -81,7 +81,7 @@ def require_parallel_texts(args: Any) -> None:
     Here they are refused before anything is written, and so are alignments of another number of sentences, or of words
     that a sentence does not have: a training ignores all of that sentence's, with a line in its log.
     """
-    for texts in () if args.dict_only else _parallel_texts(args):
+    for texts in () if args.dict_only else _list_parallel_texts(args):
         # fairseq reports what is missing.
         texts = [text for text in texts if os.path.isfile(text)]
         require_parallel(texts)
@@ -132,7 +132,7 @@ def write_raw_data_and_alignments(module: Any) -> None:
                     module._make_binary_alignment_dataset(path, name, num_workers=args.workers, args=args)
 
 
-def _parallel_texts(args: Any) -> Iterator[list[str]]:
+def _list_parallel_texts(args: Any) -> Iterator[list[str]]:
     """Yield the texts of each part of the data, such as train.en, train.de and train.align."""
     # A text without a language has the name of its prefix.
     endings = [f".{args.source_lang}" if args.source_lang else ""]

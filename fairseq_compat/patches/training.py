@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_compat.errors import UserError
-from fairseq_compat.patches.saving import counts_of_patience
+from fairseq_compat.patches.saving import get_patience_counts
 from fairseq_compat.patching import Overlay, as_configuration, patch, replaces
 from fairseq_compat.process import keep_freed_memory
 
 logger = logging.getLogger(__name__)
 
 #: The lock of a training, in its folder; seconds in which another process may end, such as that of a killed run.
-LOCK, PATIENCE = ".training.lock", 10.0
+LOCK, LOCK_TIMEOUT = ".training.lock", 10.0
 
 
 @patch("fairseq_cli.train", function="main")
@@ -39,11 +39,11 @@ def lock_save_dir(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
         raise UserError("fairseq checks within assertions, which -O and PYTHONOPTIMIZE leave out; train without")
     # The lock ends with the process, also where that is killed.
     with ExitStack() as stack:
-        _lock(cfg.checkpoint.save_dir, stack)
+        _lock_folder(cfg.checkpoint.save_dir, stack)
         return original(cfg, *args, **kwargs)
 
 
-def _lock(folder: str, stack: ExitStack) -> None:
+def _lock_folder(folder: str, stack: ExitStack) -> None:
     """Lock a folder until the end of ``stack``; on file systems without locks, log a warning."""
     from filelock import FileLock, Timeout
 
@@ -52,7 +52,7 @@ def _lock(folder: str, stack: ExitStack) -> None:
     if os.path.isfile(path) and os.stat(path).st_nlink > 1:  # a link to another file, which would be emptied
         os.remove(path)
     try:
-        stack.enter_context(FileLock(path, timeout=PATIENCE))
+        stack.enter_context(FileLock(path, timeout=LOCK_TIMEOUT))
     except Timeout:
         user = Path(path).read_text()[:200]
         raise UserError(f"--save-dir {folder} is in use by {user}; end that one, or give another folder") from None
@@ -75,7 +75,7 @@ def stop_finished_runs(original: Any, cfg: Any, trainer: Any, task: Any, epoch_i
         logger.info("nothing is left to train: %d updates are done, and --max-update is %d", updates, limit)
         return [None], True
     patience = cfg.checkpoint.patience
-    if 0 < patience <= counts_of_patience().get("num_runs", 0):
+    if 0 < patience <= get_patience_counts().get("num_runs", 0):
         logger.info("nothing is left to train: the last %d validations, --patience, were no better", patience)
         return [None], True
     return original(cfg, trainer, task, epoch_itr)
