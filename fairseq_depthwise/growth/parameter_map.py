@@ -160,8 +160,12 @@ def require_identity(stack: nn.Module, sources: Sequence[int | None]) -> None:
     is_on_top = list(sources[:depth]) == list(range(depth))
     layers: Any = stack.layers
     never: list[Any] = [] if hasattr(layers[0], "branch_ends") else ["layers without residual branches"]
-    never += [module.no_identity for module in stack.modules() if hasattr(module, "no_identity")]
-    moved = [module.identity_on_top for module in stack.modules() if hasattr(module, "identity_on_top")]
+    never += [module.no_identity_reason for module in stack.modules() if hasattr(module, "no_identity_reason")]
+    moved = [
+        module.identity_only_on_top_option
+        for module in stack.modules()
+        if hasattr(module, "identity_only_on_top_option")
+    ]
     if never or (moved and not is_on_top):
         raise UserError(
             f"--growth-init zero (--init of grow) cannot keep what a model computes with {[*never, *moved][0]}"

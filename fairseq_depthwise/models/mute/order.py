@@ -96,7 +96,7 @@ class UnitOrder(nn.Module):
     """The matrix M of a layer; ``at_inference`` soft uses M in evaluation too, hard the nearest permutation."""
 
     # The coefficients sum to nearly 1, not exactly. Only the layer norm on top of the stack does not notice that.
-    identity_on_top = "--unit-sequential"
+    identity_only_on_top_option = "--unit-sequential"
 
     def __init__(self, *, units: int, at_inference: str = "soft") -> None:
         super().__init__()
