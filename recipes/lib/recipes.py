@@ -64,11 +64,12 @@ def _recipe(name: str, table: dict[str, Any]) -> Recipe:
 
     # The order of names is that of tables.
     names = table.pop("names", [])
-    if table.pop("published_only", False):
+    published_only = table.pop("published_only", False)
+    if published_only:
         published = [label for label, system in systems.items() if name in system.published]
         baselines = [systems[label].baseline for label in published]
         names += [label for label in systems if label in published or label in baselines]
-    if names:
+    if names or published_only:
         systems = {label: systems[label] for label in names}
     return Recipe(systems=systems, **table)
 
