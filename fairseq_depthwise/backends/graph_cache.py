@@ -23,7 +23,9 @@ from fairseq_compat.user_cache import user_cache
 from fairseq_depthwise.models.base.model import StackModel
 
 VARIABLE = "FAIRSEQ_DEPTHWISE_CACHE"  # names a folder to be used instead of the user's cache folder
-FORMAT = 3  # to be raised with every change of what is traced, and of how it is compiled or written
+
+#: Packages of what is traced, and of how it is compiled and written: graphs of other code are other graphs.
+_TRACED = ("backends", "models", "modules")
 
 
 def cached_folder(
@@ -95,11 +97,13 @@ def _refusal(path: Path, why: str) -> UserError:
 
 
 def _key(models: Sequence[StackModel], about: object) -> str:
-    """Return a name for all that graphs depend on: weights and options, PyTorch, the CPU, the number of threads."""
+    """Return a name for all that graphs depend on: code, weights and options, PyTorch, the CPU, the number of threads."""
     digest, facts = hashlib.sha256(), processor_facts()
     cpu = [facts.get(name) for name in ("model name", "flags", "Features")]
     here = (torch.__version__, torch.get_num_threads(), torch.backends.cpu.get_cpu_capability(), *cpu)
-    digest.update(repr((FORMAT, here, about)).encode())
+    digest.update(repr((here, about)).encode())
+    for file in _traced_files():
+        digest.update(file.read_bytes())
     for model in models:
         digest.update(repr((type(model).__name__, str(model), model.max_positions())).encode())
         for module in model.modules():  # options that neither the names of modules nor tensors show
@@ -111,3 +115,11 @@ def _key(models: Sequence[StackModel], about: object) -> str:
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().contiguous().view(torch.uint8).numpy())
     return digest.hexdigest()[:40]
+
+
+def _traced_files() -> list[Path]:
+    """Return the Python files of what is traced, in one order."""
+    files: list[Path] = []
+    for package in _TRACED:
+        files += sorted((Path(__file__).parents[1] / package).rglob("*.py"))
+    return files

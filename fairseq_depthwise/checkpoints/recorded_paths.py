@@ -17,6 +17,9 @@ WEIGHTS = "model.safetensors"
 #: The first of the graphs that it has with ``--format onnx``.
 ENCODER = "encoder.onnx"
 
+#: A file of each format of ``export`` that folders of other formats do not have.
+EXPORTED = (WEIGHTS, ENCODER)
+
 #: The file that says what is in an exported folder.
 CONFIG = "config.json"
 
@@ -44,7 +47,7 @@ def require_one_model(folder: str) -> None:
     """Raise UserError where a folder holds an exported model and a checkpoint, and so stands for none of them."""
     if not os.path.isfile(os.path.join(folder, BEST)) or not os.path.isfile(os.path.join(folder, CONFIG)):
         return
-    for exported in (WEIGHTS, ENCODER):
+    for exported in EXPORTED:
         if os.path.isfile(os.path.join(folder, exported)):
             raise UserError(
                 f"{folder} has both {exported} of an exported model and {BEST}; name the checkpoint itself, or move it"

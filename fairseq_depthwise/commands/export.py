@@ -35,7 +35,9 @@ def run(arguments: argparse.Namespace) -> None:
     from fairseq_depthwise.translation.export import KIND, export
 
     options = options_of(ExportOptions, arguments)
-    require_extra(*FORMATS[options.format].extra)
+    extra = FORMATS[options.format].extra
+    if extra:
+        require_extra(*extra)
     files = checkpoint_files(arguments.checkpoint)
     folder = output_folder("OUT", arguments.output, KIND, force=options.force, inputs=files)
     if len(files) > 1:

@@ -63,5 +63,5 @@ def run(options: argparse.Namespace) -> None:
     print(
         f"{options.output}: {options.side} of {options.input} grown from {grown.depth_before} to {options.layers} "
         f"layers ({options.strategy}), {before:,} to {after:,} parameters; training from it starts with a fresh "
-        f"optimizer, and inverse_sqrt_restart restarts after update {checkpoint.updates}"
+        f"optimizer, and a schedule with restarts restarts after update {checkpoint.updates}"
     )

@@ -78,7 +78,7 @@ STRATEGIES = tuple(_STRATEGIES)
 
 
 def layer_sources(
-    depth: int, layers: int, strategy: str = "top-most", block_size: int = 0, init: str = "copy"
+    depth: int, layers: int, strategy: str = STRATEGIES[0], block_size: int = 0, init: str = "copy"
 ) -> list[int | None]:
     """Return, for each of ``layers`` layers, the layer of a stack of ``depth`` that it starts from; None: it is new.
 

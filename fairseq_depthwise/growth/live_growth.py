@@ -108,7 +108,7 @@ def grow_trainer(
         f"{sum(parameter.numel() for parameter in model.parameters()):,}",
         f", {frozen_count:,} of them frozen" if frozen_count else "",
         rate,
-        "" if restarts else ", which --lr-scheduler inverse_sqrt_restart would have restarted",
+        "" if restarts else ", which a schedule with restarts, such as inverse_sqrt_restart, would have restarted",
     )
     return last_growth
 

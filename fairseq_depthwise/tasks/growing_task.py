@@ -47,7 +47,7 @@ class GrowthConfig(FairseqDataclass):
     )
     growth_side: str = option("encoder", "which stack grows", one_of=("encoder", "decoder", "both"))
     growth_strategy: str = option(
-        "top-most", "where new layers are inserted and which layers they copy", one_of=STRATEGIES
+        STRATEGIES[0], "where new layers are inserted and which layers they copy", one_of=STRATEGIES
     )
     growth_init: str = option(
         "copy", "how new layers start: as copies, as copies that pass on what they read, or anew", one_of=INITS

@@ -125,17 +125,19 @@ class Noise(NamedTuple):
     Attributes:
         rows: draws rows, B x T, from sentences, random numbers and, with ``rate_option``, a rate.
         rate_option: the field of ``MuteTransformerConfig`` with the rate; None for a noise without one.
+        masks: whether row T is among the rows, which is a learned vector in place of a position.
     """
 
     rows: Callable[..., Tensor]
     rate_option: str | None = None
+    masks: bool = False
 
 
 #: The names of ``--unit-inputs``.
 NOISES = {
     "identity": Noise(identity),
     "swap": Noise(swap),
-    "mask": Noise(mask, rate_option="unit_mask_rate"),
+    "mask": Noise(mask, rate_option="unit_mask_rate", masks=True),
     "disorder": Noise(disorder),
 }
 
@@ -163,7 +165,7 @@ class UnitInputs(nn.Module):
         self.rates_of_noises = dict(rates_of_noises or {})
         #: What a masked position reads; one vector for the layer.
         self.mask_vector: nn.Parameter | None = None
-        if "mask" in noises:
+        if any(NOISES[name].masks for name in noises):
             self.mask_vector = nn.Parameter(torch.empty(embed_dim))
             nn.init.normal_(self.mask_vector, std=embed_dim**-0.5)
 

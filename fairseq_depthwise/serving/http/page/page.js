@@ -183,12 +183,13 @@ function bars(side, rows) {
   const table = make("table", undefined, { class: "bars" });
   table.append(make("caption", side), make("thead"), make("tbody"));
   const head = make("tr");
-  for (const name of ["layer", "input", "forget", "output"]) head.append(make("th", name, { scope: "col" }));
+  const gates = Object.keys(rows[0] ?? {}).filter((name) => name !== "layer");
+  for (const name of ["layer", ...gates]) head.append(make("th", name, { scope: "col" }));
   table.tHead.append(head);
   for (const row of rows) {
     const line = make("tr");
     line.append(make("th", row.layer, { scope: "row" }));
-    for (const name of ["input", "forget", "output"]) {
+    for (const name of gates) {
       const cell = make("td");
       const bar = make("span", undefined, { class: "bar" });
       bar.style.setProperty("--weight", row[name]);
