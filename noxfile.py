@@ -23,7 +23,7 @@ def lowest(is_new: bool) -> list[str]:
     """Return requirements of the lowest supported versions that exist for Python 3.13, or for older ones."""
     versions = {supported.distribution: supported.first for supported in SUPPORTED}
     if is_new:
-        versions |= {"numpy": "2.1", "torch": "2.6"}
+        versions |= {"numpy": "2.1"}
     return [f"{name}=={versions[name]}.*" for name in PINNED]
 
 

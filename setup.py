@@ -54,7 +54,6 @@ setup(
     # fairseq itself is left out: a current pip cannot meet its pins. See "Installing" in docs/getting_started.md.
     install_requires=[
         *(supported.requirement for supported in SUPPORTED),
-        "torch>=2.6; python_full_version == '3.13.0'",  # whose pickle refuses what PyTorch 2.5 does (gh-125631)
         "cffi>=1.15,<3",
     ],
     extras_require={

@@ -42,7 +42,7 @@ PYTHON = Supported("python", "3.10", "3.14")
 FAIRSEQ = Supported("fairseq", FAIRSEQ_VERSION, FAIRSEQ_VERSION + ".1")
 
 SUPPORTED: tuple[Supported, ...] = (
-    Supported("torch", "2.4", "2.16"),
+    Supported("torch", "2.6", "2.16"),
     Supported("numpy", "1.26", "3"),
     Supported("hydra-core", "1.3", "1.4"),
     Supported("omegaconf", "2.3", "2.4"),

@@ -8,9 +8,10 @@ With fairseq, or after :func:`register_with_fairseq`, fairseq's command line kno
 - learning rate schedule ``inverse_sqrt_restart``, optimizer ``fused_adam``, tokenizer ``moses_normalized``;
 - tasks: ``translation_layer_growth``, ``translation_multi_simple_epoch_layer_growth``.
 
-Programs import the models from here: ``DepthwiseLSTMTransformer``, ``MuteTransformer`` and ``SDTTransformer``; this
-registers, too. Cell, layers, connections and attention need no fairseq: until a program imports fairseq, importing this
-package registers nothing.
+Programs import from here: the models ``DepthwiseLSTMTransformer``, ``MuteTransformer`` and ``SDTTransformer``;
+``LoadedTranslator`` with ``TranslatorOptions``, ``TextOptions`` and ``BeamOptions``; ``Checkpoint``. This registers,
+too. Cell, layers, connections and attention need no fairseq: until a program imports fairseq, importing this package
+registers nothing.
 """
 
 import importlib
@@ -34,6 +35,15 @@ FAMILIES = {
     "LinearizedTransformer": "linearized",
     "MuteTransformer": "mute",
     "SDTTransformer": "sdt",
+}
+
+#: Another class that programs import from here -> its module.
+_CLASSES = {
+    "LoadedTranslator": "translation.translator",
+    "TranslatorOptions": "translation.translation_options",
+    "TextOptions": "translation.translation_options",
+    "BeamOptions": "translation.translation_options",
+    "Checkpoint": "checkpoints.checkpoint",
 }
 
 #: Modules that register something when they are imported, besides the families' models.
@@ -61,10 +71,14 @@ def _model(family: str) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in FAMILIES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    register_with_fairseq()
-    return getattr(_model(FAMILIES[name]), name)
+    # Imported when they are asked for: cell and layers need no fairseq, and `--help` no torch.
+    if name in FAMILIES:
+        register_with_fairseq()
+        return getattr(_model(FAMILIES[name]), name)
+    if name in _CLASSES:
+        register_with_fairseq()
+        return getattr(importlib.import_module(f"{__name__}.{_CLASSES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 if "fairseq" in sys.modules:

@@ -107,7 +107,7 @@ def draw_legend(figure: Any, lines: Sequence[Line2D], names: Sequence[str], colu
         text.set_parse_math(False)  # a file's name may have a $
 
 
-def titles_of(paths: Sequence[str]) -> list[str]:
+def make_titles(paths: Sequence[str]) -> list[str]:
     """Return a title for each checkpoint: its name, or its path below their common folder if names are equal."""
     names = [os.path.basename(path) for path in paths]
     if len(set(names)) == len(names):

@@ -1,6 +1,7 @@
-"""Shared by all analyses: options, batches that run through a model, sums and reports.
+"""Helpers shared by all analyses: options, batches, running moments, reports.
 
-``similarity.py`` is the shortest example of an analysis: rows, what measures them, a table and a figure.
+:func:`report_checkpoints` is the entry point. ``similarity.py`` is the shortest example of an analysis: its rows, how
+they are measured, a table and a figure.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from fairseq_depthwise.modules.stack import SIDES
 from fairseq_depthwise.options import positive_int, require_extra
 from fairseq_depthwise.tables import aligned, json_text
 
-#: Side -> the tokens that it reads, in fairseq's batches.
-_TOKENS = {"encoder": "src_tokens", "decoder": "prev_output_tokens"}
+#: Side -> name of its input tokens in fairseq's batches.
+_INPUT_TOKENS = {"encoder": "src_tokens", "decoder": "prev_output_tokens"}
 
 
 # --- options ---------------------------------------------------------------------------------------------------------
@@ -45,14 +46,14 @@ def add_data_options(parser: argparse.ArgumentParser, *, subset: str, about: str
 
 
 def add_checkpoint_options(
-    parser: argparse.ArgumentParser, *, models: str, drawn: str, side: str | None = None
+    parser: argparse.ArgumentParser, *, models: str, figure_shows: str, side: str | None = None
 ) -> None:
     """Add the options of an analysis that measures one checkpoint after the other.
 
     Args:
-        parser: of the subcommand.
+        parser: the subcommand's parser.
         models: which checkpoints it takes, for the help.
-        drawn: what its figure shows, for the help.
+        figure_shows: what its figure shows, for the help.
         side: default of ``--side``; None for an analysis of encoders alone.
     """
     parser.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help=f"checkpoints of {models}")
@@ -64,7 +65,7 @@ def add_checkpoint_options(
         metavar="N",
         help="read the first N sentences (default: 1000)",
     )
-    parser.add_argument("--output", metavar="FIGURE", help=f"draw {drawn}: .png, .pdf or .svg")
+    parser.add_argument("--output", metavar="FIGURE", help=f"draw {figure_shows}: .png, .pdf or .svg")
     parser.add_argument("--force", action="store_true", help="replace a figure that exists")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     # Analyses of encoders alone have no --side.
@@ -78,7 +79,7 @@ def add_checkpoint_options(
         )
 
 
-def sides_of(options: argparse.Namespace) -> tuple[str, ...]:
+def select_sides(options: argparse.Namespace) -> tuple[str, ...]:
     """Return the stacks that ``--side`` names."""
     return SIDES if options.side == "both" else (options.side,)
 
@@ -93,8 +94,8 @@ class StackBatch:
     Attributes:
         model: the model that runs it.
         net_input: its arguments; the decoder reads the reference, as in training and validation.
-        padding: a mask for each side that runs, B x S or B x T, True at padding.
-        target: the tokens that the decoder is to predict, B x T.
+        padding: mask of each side that runs, B x S or B x T, True at padding.
+        target: tokens that the decoder is to predict, B x T.
     """
 
     model: Any
@@ -104,7 +105,7 @@ class StackBatch:
 
     @torch.no_grad()
     def run(self) -> dict[str, list[Tensor]]:
-        """Return the embedding (after positions) and the output of each layer, L + 1 times T x B x C, of each side."""
+        """Return, for each side, L + 1 tensors (T x B x C): the embedding, with positions, and each layer's output."""
         # fairseq's own Transformer takes the same arguments and has the same names in what it returns.
         encoded = self.model.encoder(
             self.net_input["src_tokens"], src_lengths=self.net_input.get("src_lengths"), return_all_hiddens=True
@@ -117,67 +118,66 @@ class StackBatch:
 
     @torch.no_grad()
     def loss(self) -> tuple[float, int]:
-        """Return the loss of the reference in bits, summed over its tokens, and their number."""
+        """Return the summed cross-entropy of the reference in bits, and its number of tokens."""
         assert self.target is not None
         logits, _ = self.model(**self.net_input)  # B x T x V
-        # B x T, False at padding.
-        real = self.target.ne(self.model.decoder.dictionary.pad())
-        loss = F.cross_entropy(logits[real].double(), self.target[real], reduction="sum")
-        return float(loss) / math.log(2), int(real.sum())
+        is_token = self.target.ne(self.model.decoder.dictionary.pad())  # B x T, False at padding
+        loss = F.cross_entropy(logits[is_token].double(), self.target[is_token], reduction="sum")
+        return float(loss) / math.log(2), int(is_token.sum())
 
 
-def stack_batches(
+def prepare_batches(
     loaded: LoadedModel, batches: Iterable[dict[str, Any]], sides: Iterable[str] = SIDES
 ) -> Iterator[StackBatch]:
-    """Yield the batches of :meth:`LoadedModel.batches`, ready to run, of ours or fairseq's ``transformer``."""
+    """Yield the batches of :meth:`LoadedModel.batches`, ready to run, of our models or fairseq's ``transformer``."""
     dictionaries = {"encoder": loaded.task.source_dictionary, "decoder": loaded.task.target_dictionary}
     for batch in batches:
         net_input = batch["net_input"]
-        padding = {side: net_input[_TOKENS[side]].eq(dictionaries[side].pad()) for side in sides}
+        padding = {side: net_input[_INPUT_TOKENS[side]].eq(dictionaries[side].pad()) for side in sides}
         yield StackBatch(loaded.model, net_input, padding, batch["target"])
 
 
-# --- sums ------------------------------------------------------------------------------------------------------------
+# --- running moments -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class MeanDeviation:
-    """Mean and population standard deviation (squares are divided by n)."""
+class MeanAndDeviation:
+    """Mean and population standard deviation (the sum of squares is divided by n)."""
 
     mean: float
     deviation: float
 
 
 class RunningMoments:
-    """Sums of values that come in parts, in float64.
+    """Running mean and variance of values added in batches, in float64.
 
-    Squared differences from the mean are combined by the formulas of Chan, Golub and LeVeque ("Updating Formulae and a
-    Pairwise Algorithm for Computing Sample Variances", 1979), which are exact for small deviations from a large mean.
+    Sums of squares are merged by the formulas of Chan, Golub and LeVeque ("Updating Formulae and a Pairwise Algorithm
+    for Computing Sample Variances", 1979), which stay accurate when the deviations are small compared with the mean.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self.mean = 0.0
-        self._squares = 0.0
+        self._sum_of_squares = 0.0
 
     def add(self, values: Tensor) -> None:
         """Add values of any shape."""
-        added = values.numel()
-        if not added:
+        batch_count = values.numel()
+        if not batch_count:
             return
         values = values.double()
-        mean = float(values.mean())
-        distance = mean - self.mean
-        count = self.count + added
-        # The squares around both means, and the squared distance of the means.
-        self._squares += float((values - mean).square().sum())
-        self._squares += distance**2 * self.count * added / count
-        self.mean += distance * added / count
-        self.count = count
+        batch_mean = float(values.mean())
+        delta = batch_mean - self.mean
+        total = self.count + batch_count
+        # Within-batch squares, plus the term for the difference between the two means.
+        self._sum_of_squares += float((values - batch_mean).square().sum())
+        self._sum_of_squares += delta**2 * self.count * batch_count / total
+        self.mean += delta * batch_count / total
+        self.count = total
 
-    def value(self) -> MeanDeviation:
-        """Return mean and deviation of at least one value."""
-        return MeanDeviation(self.mean, math.sqrt(self._squares / self.count))
+    def compute(self) -> MeanAndDeviation:
+        """Return mean and standard deviation of at least one value."""
+        return MeanAndDeviation(self.mean, math.sqrt(self._sum_of_squares / self.count))
 
 
 # --- reports ---------------------------------------------------------------------------------------------------------
@@ -189,8 +189,8 @@ class LayerRow:
 
     layer: Any
 
-    def document(self) -> dict[str, Any]:
-        """Return one object of JSON."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the row as a JSON object."""
         return asdict(self)
 
 
@@ -199,10 +199,12 @@ class StackReport:
     """The measurements of a checkpoint.
 
     Attributes:
-        checkpoint, architecture: the file, and the ``--arch`` of its training.
-        subset, sentences: the part of the data, and how many sentences of it were read.
-        tokens: number for each side, ends of sentences included.
-        rows: for each side a :class:`LayerRow` for each layer, lowest first.
+        checkpoint: path of the file.
+        architecture: the ``--arch`` of its training.
+        subset: name of the subset of the data.
+        sentences: number of sentences that were read.
+        tokens: number of tokens by side, end-of-sentence included.
+        rows: by side, a :class:`LayerRow` for each layer, lowest first.
     """
 
     checkpoint: str
@@ -212,8 +214,8 @@ class StackReport:
     tokens: Mapping[str, int]
     rows: Mapping[str, Sequence[Any]]
 
-    def document(self) -> dict[str, Any]:
-        """Return one object of JSON, with a list of rows for each side, called layers."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as a JSON object; each side has its rows as ``layers``."""
         document: dict[str, Any] = {
             "checkpoint": self.checkpoint,
             "architecture": self.architecture,
@@ -221,77 +223,93 @@ class StackReport:
             "sentences": self.sentences,
         }
         for side, rows in self.rows.items():
-            document[side] = {"tokens": self.tokens[side], "layers": [row.document() for row in rows]}
+            document[side] = {"tokens": self.tokens[side], "layers": [row.to_json() for row in rows]}
         return document
 
-    def table(self, legend: str, lines_of: Callable[[Sequence[Any]], list[list[str]]]) -> str:
-        """Return a heading, and a table for each side; ``lines_of`` makes lines of cells of its rows."""
+    def format_tables(self, legend: str, format_rows: Callable[[Sequence[Any]], list[list[str]]]) -> str:
+        """Return a heading, and a table for each side.
+
+        ``format_rows``: rows of a side -> lines of its table, each a list of cells; the first is the header.
+        """
         text = f"{self.checkpoint}: {self.architecture}\n{self.subset}: {self.sentences:,} sentences\n{legend}"
         for side, rows in self.rows.items():
-            text += f"{side}: {self.tokens[side]:,} tokens\n{aligned(lines_of(rows))}"
+            text += f"{side}: {self.tokens[side]:,} tokens\n{aligned(format_rows(rows))}"
         return text
 
 
-def report_on(
+def make_report(
     loaded: LoadedModel,
     options: argparse.Namespace,
     measure: Callable[[Iterator[StackBatch]], Mapping[str, Sequence[Any]]],
 ) -> StackReport:
-    """Measure the rows of each side on the part of the data that options name, with a progress bar."""
-    sides = sides_of(options)
+    """Measure the rows of each side on the subset that options name, with a progress bar.
+
+    ``measure``: batches -> rows by side.
+    """
+    sides = select_sides(options)
     batches = loaded.batches(options.subset, max_sentences=options.max_sentences, max_tokens=options.max_tokens)
     sentences = 0
     tokens = dict.fromkeys(sides, 0)
 
-    def count_batches() -> Iterator[StackBatch]:
+    def counted_batches() -> Iterator[StackBatch]:
         nonlocal sentences
         progress = tqdm(batches, unit=" batches", leave=False, disable=None)
-        for batch in stack_batches(loaded, progress, sides):
-            yield batch
+        for batch in prepare_batches(loaded, progress, sides):
             sentences += len(batch.net_input["src_tokens"])
             for side, padding in batch.padding.items():
                 tokens[side] += int(padding.logical_not().sum())
+            yield batch
 
-    rows = measure(count_batches())
-    return StackReport(loaded.path, loaded.architecture, options.subset, sentences, tokens, rows)
+    # The totals are complete once measure has read all batches.
+    rows = measure(counted_batches())
+    return StackReport(
+        checkpoint=loaded.path,
+        architecture=loaded.architecture,
+        subset=options.subset,
+        sentences=sentences,
+        tokens=tokens,
+        rows=rows,
+    )
 
 
 def report_checkpoints(
     options: argparse.Namespace,
     measure: Callable[[LoadedModel, argparse.Namespace], StackReport],
-    as_text: Callable[[Any], str],
+    format_report: Callable[[Any], str],
     drawings: Mapping[str, Callable[[str, Sequence[str], Sequence[Any]], None]],
     family: str | None = None,
 ) -> None:
-    """Measure one checkpoint after the other, so that one model is in memory; print and draw the reports.
+    """Measure one checkpoint after the other, so that only one model is in memory; print and draw the reports.
 
     Args:
-        options: of the subcommand.
-        measure: makes the report of a model.
-        as_text: makes text of a report.
-        drawings: option that names a figure -> what draws the reports, with a title each, into it.
-        family: which the checkpoints must belong to.
+        options: parsed options of the subcommand.
+        measure: function(model, options) that returns the report of a model.
+        format_report: report -> its text.
+        drawings: figure option -> function(path, titles, reports) that draws the figure.
+        family: model family that the checkpoints must belong to; None for any.
     """
-    paths = _figure_paths(options, drawings)
+    paths = _check_figure_paths(options, drawings)
     reports = []
-    # fairseq logs all options of each checkpoint.
+    # fairseq would log all options of each checkpoint.
     with fairseq_warnings_only():
         for checkpoint in options.checkpoints:
             print(f"reading {checkpoint}", file=sys.stderr)
             loaded = load_model(checkpoint, options.data, family=family)
             reports.append(measure(loaded, options))
     if options.json:
-        documents = [report.document() for report in reports]
+        documents = [report.to_json() for report in reports]
         print(json_text({"data": options.data, "checkpoints": documents}))
     else:
-        print("\n".join(map(as_text, reports)), end="")
+        print("\n".join(map(format_report, reports)), end="")
+    titles = figures.make_titles(options.checkpoints)
     for name, path in paths.items():
-        drawings[name](path, figures.titles_of(options.checkpoints), reports)
+        draw = drawings[name]
+        draw(path, titles, reports)
         print(f"{path} written", file=sys.stderr)
 
 
-def _figure_paths(options: argparse.Namespace, names: Iterable[str]) -> dict[str, str]:
-    """Return the figures that options ask for, by option; they are checked before anything is computed."""
+def _check_figure_paths(options: argparse.Namespace, names: Iterable[str]) -> dict[str, str]:
+    """Return the requested figure paths by option; raise UserError now if one cannot be written."""
     paths = {}
     for name in names:
         path = getattr(options, name)
@@ -299,5 +317,5 @@ def _figure_paths(options: argparse.Namespace, names: Iterable[str]) -> dict[str
             continue
         option = f"--{name.replace('_', '-')}"
         paths[name] = figures.figure_path(option, path, force=options.force, inputs=options.checkpoints)
-        require_extra("analysis", "matplotlib")
+        require_extra("analysis", "matplotlib")  # raises if it is not installed
     return paths

@@ -1,8 +1,9 @@
-"""The weights with which each layer reads the layers below it, for connections over depth.
+"""How strongly each layer weighs the outputs below it, in models with connections across layers.
 
-Weights that are chosen by content are averaged over real positions, ends of sentences included, in float64. What they
-weigh differs: outputs of layers (``average``), of blocks after a layer norm (``blocks``), what layers or blocks add
-(``attention``, ``hyper``), or values (``value-residual``). docs/connections.md has the equations.
+For example, layer 3 may read ``0.2 * embedding + 0.5 * layer 1 + 0.3 * layer 2``. Input-dependent weights are averaged
+in float64 over non-padding positions, including end-of-sentence. What is weighted depends on the connection: outputs of
+layers (``average``), outputs of blocks after a layer norm (``blocks``), what layers or blocks add (``attention``,
+``hyper``), or values (``value-residual``). docs/connections.md has the equations.
 """
 
 from __future__ import annotations
@@ -13,32 +14,46 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fairseq_depthwise.analysis.analysis import LayerRow, MeanDeviation, RunningMoments, StackBatch, StackReport
-from fairseq_depthwise.analysis.connection_sources import Trace, changed_readers, has_sources, sources_of, without
+from fairseq_depthwise.analysis.analysis import LayerRow, MeanAndDeviation, RunningMoments, StackBatch, StackReport
+from fairseq_depthwise.analysis.connection_sources import (
+    Trace,
+    change_readers,
+    find_sources,
+    has_sources,
+    subtract_source,
+)
 
-#: Of each layer and source, the weight over positions.
+if TYPE_CHECKING:
+    from matplotlib.figure import SubFigure
+
+#: (layer, name of a source) -> moments of its weight over positions.
 Moments = dict[tuple[int | str, str], RunningMoments]
 
 
 @dataclass(frozen=True)
 class SourceWeight(LayerRow):
-    """The weight of one source ("embedding", "layer 1") in what one layer reads, over positions.
+    """The weight of one source in the input of one layer, over positions.
 
-    With L layers, layer L + 1 is what the stack's output is made of. Sub-layers are "1a", "1b". ``cost``: by how many
-    bits a token the loss of the reference rises if the layer does not read this source; None where not measured.
+    Attributes:
+        layer: number of the layer that reads, from 1, or name of the sub-layer, such as "1a". With L layers, "layer"
+            L + 1 stands for the output of the stack, which also reads from below.
+        source: "embedding", "layer 1", ...
+        weight: its mean and standard deviation.
+        cost: increase of the loss in bits per token when this source is removed from what the layer reads; None if not
+            measured.
     """
 
     source: str
-    weight: MeanDeviation
+    weight: MeanAndDeviation
     cost: float | None = None
 
 
 def has_weights(stack: Any) -> bool:
-    """Return whether the connection of an encoder or a decoder has weights, for some number of layers."""
+    """Return whether the connection of an encoder or a decoder has weights (perhaps only in deeper stacks)."""
     return has_sources(getattr(stack, "connection", None))
 
 
@@ -47,8 +62,8 @@ def measure_weights(
 ) -> dict[str, list[SourceWeight]]:
     """Run batches and return the weights of each side, by layer and source; batch sizes make no difference.
 
-    Nothing is returned for a side whose connection has no weights. With ``ablate`` every batch runs once more for each
-    layer and source, and the weights have costs.
+    A side whose connection has no weights has no rows. With ``ablate`` every batch runs once more for each layer and
+    source, and the weights have costs.
     """
     moments: dict[str, Moments] = {side: {} for side in sides}
     costs: dict[tuple[str, int | str, str], float] = defaultdict(float)
@@ -58,128 +73,136 @@ def measure_weights(
         if not ablate:
             continue
         # The loss with all sources, then without one source of one layer at a time.
-        whole, count = batch.loss()
-        tokens += count
-        for side, moments_of_side in moments.items():
-            for layer, source in moments_of_side:
-                with without_source(getattr(model, side), layer, source):
-                    costs[side, layer, source] += batch.loss()[0] - whole
+        full_loss, token_count = batch.loss()
+        tokens += token_count
+        for side, side_moments in moments.items():
+            stack = getattr(model, side)
+            for layer, source_name in side_moments:
+                with ablate_source(stack, layer, source_name):
+                    ablated_loss, _ = batch.loss()
+                costs[side, layer, source_name] += ablated_loss - full_loss
 
     rows: dict[str, list[SourceWeight]] = {}
-    for side, moments_of_side in moments.items():
+    for side, side_moments in moments.items():
         rows[side] = []
-        for (layer, source), weight in moments_of_side.items():
-            cost = costs[side, layer, source] / tokens if ablate else None
-            rows[side].append(SourceWeight(layer, source, weight.value(), cost))
+        for (layer, source_name), weight_moments in side_moments.items():
+            cost = costs[side, layer, source_name] / tokens if ablate else None
+            rows[side].append(SourceWeight(layer, source_name, weight_moments.compute(), cost))
     return rows
 
 
 def _add_weights(model: Any, batch: StackBatch, moments: Mapping[str, Moments]) -> None:
-    """Run a batch and add the weights of each side's connection."""
-    # While a stack is observed, another module stands in the connection's place.
+    """Run a batch and add the weights of each side's connection to ``moments``."""
+    # change_readers replaces stack.connection, so keep the originals.
     connections = {side: getattr(model, side).connection for side in moments}
 
-    def add(side: str, layer: int | str, trace: Trace, layer_input: Any) -> Any:
-        real = batch.padding[side].logical_not().t()  # T x B
-        for name, source in sources_of(connections[side], trace).items():
-            moments_of_source = moments[side].setdefault((layer, name), RunningMoments())
-            # Weights that are not chosen by content are scalars.
-            moments_of_source.add(source.weight.expand_as(real)[real])
+    def record(side: str, reader: int | str, trace: Trace, layer_input: Any) -> Any:
+        """Observe only: return the layer's input unchanged."""
+        is_token = batch.padding[side].logical_not().t()  # T x B
+        for source_name, source in find_sources(connections[side], trace).items():
+            weight_moments = moments[side].setdefault((reader, source_name), RunningMoments())
+            # Weights that do not depend on the input are scalars.
+            weight_moments.add(source.weight.expand_as(is_token)[is_token])
         return layer_input
 
-    with ExitStack() as observed:
+    with ExitStack() as watchers:
         for side in moments:
             stack = getattr(model, side)
             if has_weights(stack):
-                observed.enter_context(changed_readers(stack, partial(add, side)))
+                watchers.enter_context(change_readers(stack, partial(record, side)))
         batch.run()
 
 
-def without_source(stack: Any, layer: int | str, source: str) -> AbstractContextManager[None]:
-    """Leave a source out of what one reader reads, with the numbers and names of :class:`SourceWeight`."""
+def ablate_source(stack: Any, ablated_reader: int | str, source_name: str) -> AbstractContextManager[None]:
+    """Within the context, remove a source from the input of one reader, both named as in :class:`SourceWeight`."""
     connection = stack.connection
 
-    def change(place: int | str, trace: Trace, layer_input: Any) -> Any:
-        if place != layer:
+    def change(reader: int | str, trace: Trace, layer_input: Any) -> Any:
+        if reader != ablated_reader:
             return layer_input
-        return without(layer_input, sources_of(connection, trace)[source])
+        sources = find_sources(connection, trace)
+        return subtract_source(layer_input, sources[source_name])
 
-    return changed_readers(stack, change)
+    return change_readers(stack, change)
 
 
-def as_text(report: StackReport) -> str:
+def format_report(report: StackReport) -> str:
     """Return a table for each side: a line for each layer that reads, a column for each source."""
     legend = "mean weight of each source in what a layer reads; above the last layer comes the stack's output\n"
-    costs = [row.cost for row in _weights_in(report)]
+    costs = [row.cost for row in _collect_weights(report)]
     if any(cost is not None for cost in costs):
         legend += "in brackets: by how many bits a token the loss rises without it, all other weights as they are\n"
-    return report.table(legend, _lines_of)
+    return report.format_tables(legend, _format_rows)
 
 
-def _weights_in(report: StackReport) -> list[SourceWeight]:
+def _collect_weights(report: StackReport) -> list[SourceWeight]:
+    """Return the rows of all sides."""
     weights: list[Any] = []
     for rows in report.rows.values():
         weights += rows
     return weights
 
 
-def _lines_of(rows: Sequence[SourceWeight]) -> list[list[str]]:
+def _format_rows(rows: Sequence[SourceWeight]) -> list[list[str]]:
     if not rows:
         return [["each layer reads what the one below passes on"]]
-    # A layer does not read all sources: such cells stay empty.
+    # A layer does not read all sources: the other cells stay empty.
     cells = {}
     for row in rows:
         cost = "" if row.cost is None else f" ({row.cost:+.3f})"
         cells[row.layer, row.source] = f"{row.weight.mean:.3f}{cost}"
-    readers, sources = _readers_and_sources(rows)
-    lines = [["layer", *sources]]
-    for layer in readers:
-        lines.append([str(layer), *(cells.get((layer, source), "") for source in sources)])
+    readers, source_names = _list_readers_and_sources(rows)
+    lines = [["layer", *source_names]]
+    for reader in readers:
+        lines.append([str(reader), *(cells.get((reader, source_name), "") for source_name in source_names)])
     return lines
 
 
-def _readers_and_sources(rows: Sequence[SourceWeight]) -> tuple[list[int | str], list[str]]:
-    """Return the layers that read, and what they read, each once and in order."""
+def _list_readers_and_sources(rows: Sequence[SourceWeight]) -> tuple[list[int | str], list[str]]:
+    """Return the layers that read and the names of their sources, each once and in order."""
     readers = list(dict.fromkeys(row.layer for row in rows))
-    sources = list(dict.fromkeys(row.source for row in rows))
-    return readers, sources
+    source_names = list(dict.fromkeys(row.source for row in rows))
+    return readers, source_names
 
 
-def figure_size(report: StackReport) -> tuple[float, float]:
-    """Return width and height that :func:`draw_weights` needs."""
+def compute_figure_size(report: StackReport) -> tuple[float, float]:
+    """Return width and height that :func:`draw_weights` needs, in inches."""
     sizes = []
     for rows in report.rows.values():
         if rows:
-            readers, sources = _readers_and_sources(rows)
-            sizes.append((len(readers), len(sources)))
+            readers, source_names = _list_readers_and_sources(rows)
+            sizes.append((len(readers), len(source_names)))
     most_readers = max(readers for readers, _ in sizes)
     most_sources = max(sources for _, sources in sizes)
-    return 2.0 + len(sizes) * (1.2 + 0.3 * most_sources), 2.4 + 0.25 * most_readers
+    # Margins, plus 0.3 per column of the widest panel and 0.25 per row of the tallest.
+    width = 2.0 + len(sizes) * (1.2 + 0.3 * most_sources)
+    height = 2.4 + 0.25 * most_readers
+    return width, height
 
 
-def draw_weights(band: Any, report: StackReport) -> None:
+def draw_weights(figure: SubFigure, report: StackReport) -> None:
     """Draw a heat map of sources and readers for each side that has weights.
 
-    Shown are shares of the sum of absolute weights that a layer reads with, as sizes differ between connections.
+    Each row is divided by the sum of its absolute weights, because their scale differs between connections.
     """
-    weighted = {side: rows for side, rows in report.rows.items() if rows}
-    panels = band.subplots(1, len(weighted), squeeze=False)[0]
-    for axes, (side, rows) in zip(panels, weighted.items(), strict=True):
-        readers, sources = _readers_and_sources(rows)
-        image = axes.imshow(_shares(rows), vmin=-1, vmax=1, cmap="RdBu", aspect="auto")
+    rows_by_side = {side: rows for side, rows in report.rows.items() if rows}
+    panels = figure.subplots(1, len(rows_by_side), squeeze=False)[0]
+    for axes, (side, rows) in zip(panels, rows_by_side.items(), strict=True):
+        readers, source_names = _list_readers_and_sources(rows)
+        image = axes.imshow(_normalize_weights(rows), vmin=-1, vmax=1, cmap="RdBu", aspect="auto")
         axes.set(title=side, ylabel="layer that reads")
         axes.set_yticks(range(len(readers)), readers)
-        axes.set_xticks(range(len(sources)), sources, rotation=90)
-    band.colorbar(image, ax=list(panels), label="share of the weights")
+        axes.set_xticks(range(len(source_names)), source_names, rotation=90)
+    figure.colorbar(image, ax=list(panels), label="share of the weights")  # all panels have the same scale
 
 
-def _shares(rows: Sequence[SourceWeight]) -> np.ndarray:
-    """Return the share of each source in what each layer reads, layers x sources; NaN where a layer does not read."""
-    readers, sources = _readers_and_sources(rows)
-    weights = np.full((len(readers), len(sources)), math.nan)
+def _normalize_weights(rows: Sequence[SourceWeight]) -> np.ndarray:
+    """Return the weights of each layer divided by their absolute sum, layers x sources; NaN for sources not read."""
+    readers, source_names = _list_readers_and_sources(rows)
+    weights = np.full((len(readers), len(source_names)), math.nan)
     for row in rows:
-        weights[readers.index(row.layer), sources.index(row.source)] = row.weight.mean
+        weights[readers.index(row.layer), source_names.index(row.source)] = row.weight.mean
     sums = np.nansum(np.abs(weights), axis=1, keepdims=True)
-    # A layer whose weights are all 0 has shares of 0.
-    shares: np.ndarray = weights / np.where(sums, sums, 1)
-    return shares
+    # If the weights of a layer are all 0, they stay 0.
+    normalized: np.ndarray = weights / np.where(sums, sums, 1)
+    return normalized

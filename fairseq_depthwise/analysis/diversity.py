@@ -1,12 +1,12 @@
-"""Diversity of the units of a layer, whose outputs are recorded with hooks while the model runs as usual.
+"""Diversity of the units of a layer, measured on outputs that hooks record while the model runs.
 
 Source: "Multi-Unit Transformers for Neural Machine Translation", Section 5.6, Equation 21 and Table 6. The paper
 defines ``exp(-cos(o_i, o_j))`` for two vectors; it is averaged over units and tokens as in the authors' program::
 
     DIV = exp( - 1/N sum_n 1/|P| sum_{(i,j) in P} cos(o_i^n, o_j^n) )
 
-with N the tokens without padding, and P the pairs of units with i != j. DIV is 0.368 for equal units, 1 for orthogonal
-units, and up to 2.718 for opposite units.
+with N the number of non-padding tokens, and P the pairs of units with i != j. DIV is 0.368 for equal units, 1 for
+orthogonal units, and up to 2.718 for opposite units.
 
 The authors' program (``include_self``) differs in two points. Its P are all I^2 pairs, including those of a unit with
 itself: with c the mean cosine of different units that is ``exp(-(1 + (I - 1) c) / I)``, which is lower wherever c < 1.
@@ -31,7 +31,7 @@ from fairseq_depthwise.analysis.analysis import RunningMoments, StackBatch
 OUTPUTS = ("attention_positions", "attention_outputs", "feed_forward_outputs")
 
 
-def mean_cosines(outputs: Tensor, *, include_self: bool = False) -> Tensor:
+def compute_mean_cosines(outputs: Tensor, *, include_self: bool = False) -> Tensor:
     """Return the mean cosine of the pairs of units for each token, N in float64, of vectors U x N x C.
 
     A vector of length 0 has the cosine 0 with all others.
@@ -47,25 +47,33 @@ def mean_cosines(outputs: Tensor, *, include_self: bool = False) -> Tensor:
 
 
 @contextmanager
-def recorded(layers: Iterable[Any], observe: Callable[[int, Tensor, Tensor, Tensor, Tensor], None]) -> Iterator[None]:
-    """Call ``observe`` for each multi-unit layer that runs.
+def observe_layers(
+    layers: Iterable[Any], observe: Callable[[int, Tensor, Tensor, Tensor, Tensor], None]
+) -> Iterator[None]:
+    """Within the context, call ``observe`` for each multi-unit layer that runs.
 
-    Its arguments are the layer's number, from 0; the attention weights from each position (first T) to all, mean over a
-    unit's heads (U x B x T x T); SelfAttn_i of Equation 8, FFN_i of Equation 9 without the residual, and s_i (U x T x B
-    x d each). U, the number of units, is 1 where they share the module.
+    Its arguments are:
+
+    - the number of the layer, from 0
+    - the attention weights from each position (first T) to all, mean over a unit's heads, U x B x T x T
+    - SelfAttn_i of Equation 8, U x T x B x d
+    - FFN_i of Equation 9 without the residual, U x T x B x d
+    - s_i, U x T x B x d
+
+    U, the number of units, is 1 where they share the module.
     """
-    # What the layer that is running has attended to: outputs and weights.
-    attended: list[tuple[Tensor, Tensor]] = []
+    # Attention outputs and weights of the layer that is running.
+    attention_results: list[tuple[Tensor, Tensor]] = []
 
     def ask_for_weights(module: nn.Module, inputs: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         return inputs, {**options, "need_weights": True}
 
     def save_attention(module: nn.Module, inputs: Any, outputs: tuple[Tensor, Tensor]) -> None:
-        attended.append(outputs)
+        attention_results.append(outputs)
 
-    def report(number: int, module: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> None:
-        attention_outputs, weights = attended.pop()
-        residual = inputs[0]  # The input of the feed-forward net is s_i, before its norm.
+    def report_layer(number: int, module: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> None:
+        attention_outputs, weights = attention_results.pop()
+        residual = inputs[0]  # the input of the feed-forward net is s_i, before its norm
         observe(number, weights.mean(dim=1), attention_outputs, outputs, residual)
 
     with ExitStack() as hooks:
@@ -73,7 +81,7 @@ def recorded(layers: Iterable[Any], observe: Callable[[int, Tensor, Tensor, Tens
             attention, feed_forward = layer.self_attention, layer.feed_forward
             hooks.callback(attention.register_forward_pre_hook(ask_for_weights, with_kwargs=True).remove)
             hooks.callback(attention.register_forward_hook(save_attention).remove)
-            hooks.callback(feed_forward.register_forward_hook(partial(report, number)).remove)
+            hooks.callback(feed_forward.register_forward_hook(partial(report_layer, number)).remove)
         yield
 
 
@@ -82,37 +90,44 @@ def measure_diversity(
 ) -> list[list[float | None]]:
     """Run batches and return the diversities of :data:`OUTPUTS` of each layer; batch sizes make no difference.
 
-    None stands for an output that the units share, which has no diversity.
+    The diversity of an output that the units share is None.
     """
     cosines: list[list[RunningMoments]] = []
     for _ in layers:
         cosines.append([RunningMoments() for _ in OUTPUTS])
-    real = torch.empty(0)  # B x T
+    is_token = torch.empty(0)  # B x T
 
-    def observe(number: int, weights: Tensor, attended: Tensor, fed: Tensor, residual: Tensor) -> None:
+    def observe(
+        number: int, weights: Tensor, attention_outputs: Tensor, feed_forward_outputs: Tensor, residual: Tensor
+    ) -> None:
         if include_self:  # as in the authors' program
-            fed = residual + fed
-        vectors = (weights[:, real], attended[:, real.t()], fed[:, real.t()])  # U x N x T or d each
+            feed_forward_outputs = residual + feed_forward_outputs
+        # In the order of OUTPUTS, U x N x T or d each.
+        vectors = (weights[:, is_token], attention_outputs[:, is_token.t()], feed_forward_outputs[:, is_token.t()])
         for moments, outputs in zip(cosines[number], vectors, strict=True):
             # Units that share a module have one output, and no diversity.
             if len(outputs) > 1:
-                moments.add(mean_cosines(outputs, include_self=include_self))
+                moments.add(compute_mean_cosines(outputs, include_self=include_self))
 
-    with recorded(layers, observe):
+    with observe_layers(layers, observe):
         for batch in batches:
-            real = batch.padding["encoder"].logical_not()
-            batch.run()
-    return [list(map(_diversity, cosines_of_layer)) for cosines_of_layer in cosines]
+            is_token = batch.padding["encoder"].logical_not()
+            batch.run()  # calls observe for each layer
+    return [list(map(_compute_diversity, layer_cosines)) for layer_cosines in cosines]
 
 
-def _diversity(cosines: RunningMoments) -> float | None:
+def _compute_diversity(cosines: RunningMoments) -> float | None:
     return math.exp(-cosines.mean) if cosines.count else None
 
 
 @torch.no_grad()
-def attention_maps(encoder: Any, tokens: Tensor, layer: int) -> Tensor:
-    """Return the attention weights of each unit for one sentence (1 x T), U x T x T, mean over its heads (Figure 5)."""
+def compute_attention_maps(encoder: Any, tokens: Tensor, layer: int) -> Tensor:
+    """Return the attention weights of each unit of a layer (from 0) for one sentence (1 x T), U x T x T (Figure 5)."""
     maps: list[Tensor] = []
-    with recorded([encoder.layers[layer]], lambda number, weights, *outputs: maps.append(weights[:, 0])):
-        encoder(tokens)
+
+    def observe(number: int, weights: Tensor, *outputs: Tensor) -> None:
+        maps.append(weights[:, 0])
+
+    with observe_layers([encoder.layers[layer]], observe):
+        encoder(tokens)  # calls observe
     return maps[0]

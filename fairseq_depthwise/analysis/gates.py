@@ -1,7 +1,7 @@
 """Gates and state norms of a depth-wise LSTM, or the weights of other connections over depth.
 
 Source of gates and states: "Rewiring the Transformer with Depth-Wise LSTMs", Equations 2-4, 7 and 8. Statistics are
-over real positions, ends of sentences included, and are summed over batches in float64.
+over non-padding positions, including end-of-sentence, and are accumulated over batches in float64.
 
 example:
   fairseq-depthwise gates checkpoints/checkpoint_best.pt --data data-bin --output gates.png
@@ -23,14 +23,14 @@ from fairseq_compat import UserError
 from fairseq_depthwise.analysis import connection_weights
 from fairseq_depthwise.analysis.analysis import (
     LayerRow,
-    MeanDeviation,
+    MeanAndDeviation,
     RunningMoments,
     StackBatch,
     StackReport,
     add_checkpoint_options,
+    make_report,
     report_checkpoints,
-    report_on,
-    sides_of,
+    select_sides,
 )
 from fairseq_depthwise.analysis.loaded_model import LoadedModel
 from fairseq_depthwise.figures import draw_legend, draw_line, finish_panel, write_figure
@@ -38,10 +38,10 @@ from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
     from matplotlib.lines import Line2D
 
-#: Below the first a gate is nearly shut, above the second nearly open.
+#: A gate is nearly shut below the first, and nearly open above the second.
 SHUT, OPEN = 0.1, 0.9
 
 #: Norm of a state -> its title.
@@ -53,7 +53,7 @@ _NORMS = {"cell_norm": "cell state", "output_norm": "output"}
 
 @runtime_checkable
 class GatedCell(Protocol):
-    """What a cell must have so that its gates are measured here and in ``POST /explain``."""
+    """The interface of a cell whose gates are measured, here and in ``POST /explain``."""
 
     #: Names of its gates, such as "forget_gate".
     gate_names: tuple[str, ...]
@@ -62,14 +62,15 @@ class GatedCell(Protocol):
         """Return the gates (T x B x d each) that the cell's ``forward`` computes from the same arguments."""
 
 
-def gated_cells(stack: Any) -> list[tuple[int, str | None, Any]]:
-    """Return the gated cells of a stack in the order in which they run: number of the layer, place in it, cell.
+def find_gated_cells(stack: Any) -> list[tuple[int, str | None, Any]]:
+    """Return the gated cells of a stack in the order in which they run: (layer number, cell label, cell).
 
-    The places are those of :class:`CellStatistics`.
+    The labels are those of :class:`CellStatistics`.
     """
     cells: list[tuple[int, str | None, Any]] = []
     for number, layer in enumerate(stack.layers, start=1):
-        middle, last = getattr(layer, "middle_cell", None), getattr(layer, "cell", None)
+        middle = getattr(layer, "middle_cell", None)
+        last = getattr(layer, "cell", None)
         if isinstance(middle, GatedCell):
             cells += [(number, "a", middle), (number, "b", last)]
         elif isinstance(last, GatedCell):
@@ -81,8 +82,8 @@ def gated_cells(stack: Any) -> list[tuple[int, str | None, Any]]:
 
 
 @dataclass(frozen=True)
-class GateDistribution(MeanDeviation):
-    """The values of a gate over positions and features."""
+class GateDistribution(MeanAndDeviation):
+    """The values of a gate over positions and features; ``shut`` and ``open`` are the fractions that are nearly so."""
 
     shut: float
     open: float
@@ -90,18 +91,22 @@ class GateDistribution(MeanDeviation):
 
 @dataclass(frozen=True)
 class CellStatistics(LayerRow):
-    """The statistics of one cell: gates over positions and features, and L2 norms of its states over positions.
+    """The statistics of one cell.
 
-    Where a layer has two cells (``--decoder-merge two-cells``) ``cell`` is "a" for the one between self- and
-    cross-attention and "b" for the one above both; else None.
+    Attributes:
+        layer: number of the layer, from 1.
+        cell: if the layer has two cells (``--decoder-merge two-cells``), "a" for the cell between self- and
+            cross-attention and "b" for the cell above both; else None.
+        gates: gate values over positions and features.
+        norms: L2 norms of the states over positions.
     """
 
     cell: str | None
     gates: Mapping[str, GateDistribution]
-    norms: Mapping[str, MeanDeviation]
+    norms: Mapping[str, MeanAndDeviation]
 
-    def document(self) -> dict[str, Any]:
-        """Return one object of JSON, with an entry for each gate and norm."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the row as a JSON object, with an entry for each gate and norm."""
         document: dict[str, Any] = {"layer": self.layer, "cell": self.cell}
         for name, statistics in {**self.gates, **self.norms}.items():
             document[name] = vars(statistics)
@@ -109,7 +114,7 @@ class CellStatistics(LayerRow):
 
 
 class CellSums:
-    """The statistics of one cell, summed over batches."""
+    """Running statistics of one cell."""
 
     def __init__(self, layer: int, cell: str | None, gate_names: Sequence[str]) -> None:
         self.layer = layer
@@ -121,24 +126,24 @@ class CellSums:
 
     def add(self, gates: Sequence[Tensor], state: DepthwiseState, padding: Tensor) -> None:
         """Add a step: its gates and its new state, T x B x d each. ``padding``: B x T, True at padding."""
-        real = padding.logical_not().t()  # T x B
+        is_token = padding.logical_not().t()  # T x B
         for name, gate in zip(self._gates, gates, strict=True):
-            values = gate[real]  # N x d
+            values = gate[is_token]  # N x d
             self._gates[name].add(values)
             self._shut[name].add(values < SHUT)
             self._open[name].add(values > OPEN)
-        self._norms["cell_norm"].add(state.cell[real].double().norm(dim=-1))
-        self._norms["output_norm"].add(state.output[real].double().norm(dim=-1))
+        self._norms["cell_norm"].add(state.cell[is_token].double().norm(dim=-1))
+        self._norms["output_norm"].add(state.output[is_token].double().norm(dim=-1))
 
-    def value(self) -> CellStatistics:
+    def compute(self) -> CellStatistics:
         """Return the statistics of all steps."""
         gates = {}
         for name, moments in self._gates.items():
-            gate = moments.value()
+            gate = moments.compute()
             gates[name] = GateDistribution(
                 gate.mean, gate.deviation, shut=self._shut[name].mean, open=self._open[name].mean
             )
-        norms = {name: moments.value() for name, moments in self._norms.items()}
+        norms = {name: moments.compute() for name, moments in self._norms.items()}
         return CellStatistics(self.layer, self.cell, gates, norms)
 
 
@@ -148,45 +153,45 @@ def measure_gates(model: Any, sides: Iterable[str], batches: Iterable[StackBatch
     padding: dict[str, Tensor] = {}
 
     def observe(
-        side: str, sums_of_cell: CellSums, cell: Any, inputs: tuple[Tensor, DepthwiseState], state: DepthwiseState
+        side: str, cell_sums: CellSums, cell: Any, inputs: tuple[Tensor, DepthwiseState], state: DepthwiseState
     ) -> None:
         # A cell returns no gates, so they are computed once more.
-        sums_of_cell.add(cell.gate_values(*inputs), state, padding[side])
+        cell_sums.add(cell.gate_values(*inputs), state, padding[side])
 
     # The hooks are removed even if a batch fails: the model may be a server's.
     with ExitStack() as hooks:
-        for side, sums_of_side in sums.items():
-            for layer, place, cell in gated_cells(getattr(model, side)):
-                sums_of_cell = CellSums(layer, place, cell.gate_names)
-                sums_of_side.append(sums_of_cell)
-                hook = cell.register_forward_hook(partial(observe, side, sums_of_cell))
+        for side, side_sums in sums.items():
+            for layer, label, cell in find_gated_cells(getattr(model, side)):
+                cell_sums = CellSums(layer, label, cell.gate_names)
+                side_sums.append(cell_sums)
+                hook = cell.register_forward_hook(partial(observe, side, cell_sums))
                 hooks.callback(hook.remove)
         for batch in batches:
             padding = batch.padding
-            batch.run()
+            batch.run()  # calls observe for each cell
     rows = {}
-    for side, sums_of_side in sums.items():
-        rows[side] = [sums_of_cell.value() for sums_of_cell in sums_of_side]
+    for side, side_sums in sums.items():
+        rows[side] = [cell_sums.compute() for cell_sums in side_sums]
     return rows
 
 
 # --- table -----------------------------------------------------------------------------------------------------------
 
 
-def as_text(report: StackReport) -> str:
+def format_report(report: StackReport) -> str:
     """Return a table of the gates and norms of each cell, or of the weights of connections."""
     if not _has_cells(report):
-        return connection_weights.as_text(report)
+        return connection_weights.format_report(report)
     legend = "gates: mean, deviation and share of values below 0.1 and above 0.9; norms (L2): mean and deviation\n"
-    if any(row.cell for row in _cells_in(report)):
+    if any(row.cell for row in _collect_cells(report)):
         legend += "two cells in a layer: a between its attentions, b above both\n"
-    return report.table(legend, _lines_of)
+    return report.format_tables(legend, _format_rows)
 
 
-def _lines_of(rows: Sequence[CellStatistics]) -> list[list[str]]:
+def _format_rows(rows: Sequence[CellStatistics]) -> list[list[str]]:
     header = ["layer"]
     for name in rows[0].gates:
-        header += [_title(name), "<0.1", ">0.9"]
+        header += [_format_gate_name(name), "<0.1", ">0.9"]
     header += ["cell norm", "output norm"]
     lines = [header]
     for row in rows:
@@ -199,11 +204,11 @@ def _lines_of(rows: Sequence[CellStatistics]) -> list[list[str]]:
     return lines
 
 
-def _title(gate: str) -> str:
-    return gate.replace("_", " ")
+def _format_gate_name(name: str) -> str:
+    return name.replace("_", " ")
 
 
-def _cells_in(report: StackReport) -> list[CellStatistics]:
+def _collect_cells(report: StackReport) -> list[CellStatistics]:
     """Return the rows of all sides that are statistics of cells."""
     cells = []
     for rows in report.rows.values():
@@ -212,7 +217,7 @@ def _cells_in(report: StackReport) -> list[CellStatistics]:
 
 
 def _has_cells(report: StackReport) -> bool:
-    return bool(_cells_in(report))
+    return bool(_collect_cells(report))
 
 
 # --- figure ----------------------------------------------------------------------------------------------------------
@@ -220,7 +225,7 @@ def _has_cells(report: StackReport) -> bool:
 
 def write_gates(path: str, titles: Sequence[str], reports: Sequence[StackReport]) -> None:
     """Draw one checkpoint below another."""
-    sizes = [_figure_size(report) for report in reports]
+    sizes = [_compute_figure_size(report) for report in reports]
     width = max(width for width, _ in sizes)
     heights = [height for _, height in sizes]
 
@@ -236,16 +241,17 @@ def write_gates(path: str, titles: Sequence[str], reports: Sequence[StackReport]
     write_figure(path, (width, sum(heights)), draw)
 
 
-def _figure_size(report: StackReport) -> tuple[float, float]:
+def _compute_figure_size(report: StackReport) -> tuple[float, float]:
+    """Return width and height of a report's part of the figure, in inches."""
     if _has_cells(report):
         return max(1.0 + 4.5 * len(report.rows), 7.5), 5.4
-    return connection_weights.figure_size(report)
+    return connection_weights.compute_figure_size(report)
 
 
-def _draw_cells(band: Any, report: StackReport) -> None:
-    """Draw the gates and, below, the norms of each side; bands are one deviation wide."""
-    grid = band.subplots(2, len(report.rows), squeeze=False, height_ratios=(3, 2))
-    names = [_title(gate) for gate in _cells_in(report)[0].gates]
+def _draw_cells(figure: SubFigure, report: StackReport) -> None:
+    """Draw the gates and, below, the norms of each side."""
+    grid = figure.subplots(2, len(report.rows), squeeze=False, height_ratios=(3, 2))
+    names = [_format_gate_name(gate) for gate in _collect_cells(report)[0].gates]
     names += _NORMS.values()
     # A column for each side, with two panels one above the other.
     for (side, rows), (upper, lower) in zip(report.rows.items(), grid.T, strict=True):
@@ -260,13 +266,15 @@ def _draw_cells(band: Any, report: StackReport) -> None:
         label = "layer (halves: the cell between its attentions)" if has_two_cells else "layer"
         finish_panel(lower, "", label, "L2 norm")
         lower.set_ylim(bottom=0)
-    draw_legend(band, lines, names, len(lines))
+    draw_legend(figure, lines, names, columns=len(lines))
 
 
-def _draw_band(axes: Axes, rows: Sequence[CellStatistics], values: Sequence[MeanDeviation], number: int) -> Line2D:
-    """Draw the mean of each cell as line ``number``, which is returned, in a band of one deviation on both sides."""
-    # The cell between two attentions stands half a layer below the other.
-    places = [row.layer - 0.5 if row.cell == "a" else row.layer for row in rows]
+def _draw_band(axes: Axes, rows: Sequence[CellStatistics], values: Sequence[MeanAndDeviation], number: int) -> Line2D:
+    """Draw the mean of each cell as line ``number``, with a band of one standard deviation; return the line."""
+    # The cell between two attentions is drawn half a layer below the other.
+    places = []
+    for row in rows:
+        places.append(row.layer - 0.5 if row.cell == "a" else row.layer)
     means = [value.mean for value in values]
     line = draw_line(axes, list(zip(places, means, strict=True)), number)
     lowest = [value.mean - value.deviation for value in values]
@@ -282,7 +290,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_checkpoint_options(
         parser,
         models="depthwise_lstm_transformer models, or of sdt_transformer models",
-        drawn="gates and norms over the layers, or weights",
+        figure_shows="gates and norms over the layers, or weights",
         side="both",
     )
     parser.add_argument(
@@ -293,20 +301,20 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    report_checkpoints(options, _measure, as_text, {"output": write_gates})
+    report_checkpoints(options, _measure_model, format_report, {"output": write_gates})
 
 
-def _measure(loaded: LoadedModel, options: argparse.Namespace) -> StackReport:
-    """Measure gates where the encoder has some, else the weights of connections."""
-    model, sides = loaded.model, sides_of(options)
-    if gated_cells(model.encoder):
+def _measure_model(loaded: LoadedModel, options: argparse.Namespace) -> StackReport:
+    """Measure gates if the encoder has any, else the weights of connections."""
+    model, sides = loaded.model, select_sides(options)
+    if find_gated_cells(model.encoder):
         if options.ablate:
             raise UserError(f"--ablate is for connections with weights, and {loaded.path} has gates; leave it out")
-        return report_on(loaded, options, partial(measure_gates, model, sides))
+        return make_report(loaded, options, partial(measure_gates, model, sides))
     if not any(connection_weights.has_weights(getattr(model, side)) for side in sides):
         raise UserError(
             f"{loaded.path} is of the architecture {loaded.architecture}, with neither gates nor weights over depth in "
             f"its {' and '.join(sides)}; give a depthwise_lstm_transformer, or an sdt_transformer with connections"
         )
     measure = partial(connection_weights.measure_weights, model, sides, ablate=options.ablate)
-    return report_on(loaded, options, measure)
+    return make_report(loaded, options, measure)

@@ -1,4 +1,4 @@
-"""A trained model of any family with binarized data, in evaluation mode."""
+"""A checkpoint loaded for analysis, together with the data that fairseq-preprocess made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from fairseq_compat import UserError
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 
-#: Seed of the choice of sentences.
+#: Seed for sampling and ordering sentences.
 _SEED = 1
 
 
@@ -43,12 +43,16 @@ class LoadedModel:
         """The ``--arch`` of the training."""
         return self.checkpoint.architecture
 
-    def sentences(self, subset: str) -> FairseqDataset:
-        """Return a part of the data: ``valid``, ``test``, ...; raise UserError if there is none of this name."""
+    def dataset(self, subset: str) -> FairseqDataset:
+        """Return the sentences of a subset of the data: ``valid``, ``test``, ...
+
+        Raises:
+            UserError: there is no subset of this name.
+        """
         if subset not in self.task.datasets:
             try:
                 self.task.load_dataset(subset)
-            except (FileNotFoundError, KeyError) as error:  # with several directions fairseq looks one up in vain
+            except (FileNotFoundError, KeyError) as error:  # KeyError: multilingual tasks look the subset up in a dict
                 raise UserError(
                     f"--data {self.data} has no part {subset} in the languages of {self.path}; name one that "
                     "fairseq-preprocess made, such as valid or test"
@@ -56,44 +60,52 @@ class LoadedModel:
         return self.task.dataset(subset)
 
     def batches(
-        self, subset: str, *, max_tokens: int, max_sentences: int | None = None, max_tokens_used: int = 0
+        self, subset: str, *, max_tokens: int, max_sentences: int | None = None, target_token_budget: int | None = None
     ) -> DataLoader[Any]:
         """Return batches of sentences of similar length.
 
         Args:
-            subset: part of the data.
-            max_tokens: in a batch with padding, unless a sentence is longer.
-            max_sentences: take the first N sentences of the part.
-            max_tokens_used: take sentences at random, always the same, with at most so many target tokens in all,
-                unless the first has more; 0 for all.
+            subset: name of the subset.
+            max_tokens: maximum tokens in a batch, padding included; raised to the length of the longest sentence.
+            max_sentences: take the first N sentences of the subset; None for all.
+            target_token_budget: sample sentences, with a fixed seed, until the budget of target tokens is used, at
+                least one; None for all.
         """
-        dataset: Any = self.sentences(subset)
+        dataset: Any = self.dataset(subset)
         limits = utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions())
-        with numpy_seed(_SEED):  # sentences of one length come in random order
+        # ordered_indices shuffles sentences of equal length with numpy's global generator.
+        with numpy_seed(_SEED):
             indices = dataset.ordered_indices()
         if max_sentences is not None:
-            indices = indices[indices < max_sentences]
+            indices = indices[indices < max_sentences]  # indices are positions in the file
         indices = self.task.filter_indices_by_size(indices, dataset, limits, ignore_invalid_inputs=True)
-        if max_tokens_used:
-            # As many of the shuffled sentences as the budget has tokens for.
+        if target_token_budget is not None:
+            # Sorted first, so that the sample does not depend on the order above.
             shuffled = np.random.default_rng(_SEED).permutation(np.sort(indices))
             tokens = np.cumsum(dataset.tgt_sizes[shuffled])
-            count = int(np.searchsorted(tokens, max_tokens_used, side="right"))
-            indices = indices[np.isin(indices, shuffled[: max(count, 1)])]
+            count = int(np.searchsorted(tokens, target_token_budget, side="right"))
+            sample = shuffled[: max(count, 1)]
+            indices = indices[np.isin(indices, sample)]  # keeps the order by length
 
         if dataset.supports_prefetch:
             dataset.prefetch(indices)
-        # fairseq refuses batches for which a sentence is too long.
+        # fairseq raises if a single sentence exceeds max_tokens.
         longest = max(dataset.num_tokens(index) for index in indices)
         batches = dataset.batch_by_size(indices, max_tokens=max(max_tokens, longest), required_batch_size_multiple=1)
         return DataLoader(dataset, batch_sampler=batches, collate_fn=dataset.collater)
 
 
 def load_model(path: str, data: str, *, family: str | None = None, with_digest: bool = False) -> LoadedModel:
-    """Load a checkpoint for a folder that ``fairseq-preprocess`` made, of a ``family`` and its presets if given.
+    """Load a checkpoint to be run on the data in a folder that ``fairseq-preprocess`` made.
 
     Task, languages and options are the checkpoint's; its own data folder, and files that are only used to start
     training, need not exist any more.
+
+    Args:
+        path: the checkpoint.
+        data: the folder of the data.
+        family: require this family or one of its presets; None for any.
+        with_digest: compute the digest of the checkpoint's file.
     """
     if not os.path.isdir(utils.split_paths(data)[0]):
         raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")

@@ -7,7 +7,7 @@ layer l at position p, and layer 0 the embedding after positions::
     adjacent similarity  sim(h^l, h^(l-1))   mean over p of cos(h^l_p, h^(l-1)_p)
     inter-similarity                         mean over p of cos(h^l_p, mean over q of h^l_q), q in p's sentence
 
-All real positions have the same weight, ends of sentences included.
+All non-padding positions have the same weight, including end-of-sentence.
 
 example:
   fairseq-depthwise similarity 6l.pt 12l.pt 24l.pt --data data-bin --output similarity.pdf
@@ -31,8 +31,8 @@ from fairseq_depthwise.analysis.analysis import (
     StackBatch,
     StackReport,
     add_checkpoint_options,
+    make_report,
     report_checkpoints,
-    report_on,
 )
 from fairseq_depthwise.figures import draw_legend, draw_line, finish_panel, write_figure
 from fairseq_depthwise.models.sdt.similarity import similarities_to_sentence
@@ -59,17 +59,21 @@ class LayerSimilarity(LayerRow):
 
 
 class SimilaritySums:
-    """The similarities of one layer, summed over batches."""
+    """Running means of the similarities of one layer."""
 
     def __init__(self) -> None:
         self.to_embedding = RunningMoments()
-        self.to_below = RunningMoments()
+        self.to_layer_below = RunningMoments()
         self.to_sentence = RunningMoments()
 
-    def row(self, layer: int) -> LayerSimilarity:
-        """Return the means."""
-        adjacent = self.to_below.mean if layer else None
-        return LayerSimilarity(layer, self.to_embedding.mean, adjacent, self.to_sentence.mean)
+    def make_row(self, layer: int) -> LayerSimilarity:
+        """Return the means, of the layer of this number."""
+        return LayerSimilarity(
+            layer,
+            emb_similarity=self.to_embedding.mean,
+            adjacent_similarity=self.to_layer_below.mean if layer else None,
+            inter_similarity=self.to_sentence.mean,
+        )
 
 
 def measure_similarity(batches: Iterable[StackBatch]) -> dict[str, list[LayerSimilarity]]:
@@ -78,29 +82,30 @@ def measure_similarity(batches: Iterable[StackBatch]) -> dict[str, list[LayerSim
     for batch in batches:
         for side, states in batch.run().items():
             padding = batch.padding[side]  # B x T
-            real = padding.logical_not().t()
+            is_token = padding.logical_not().t()  # T x B
             # Layer 0 is the embedding, compared with itself.
-            embedding = below = states[0][real].double()  # N x C
+            embedding = states[0][is_token].double()  # N x C
+            layer_below = embedding
             for layer, state in enumerate(states):
-                vectors = state[real].double()
-                of_layer = sums[side][layer]
-                of_layer.to_embedding.add(F.cosine_similarity(vectors, embedding, dim=-1))
-                of_layer.to_below.add(F.cosine_similarity(vectors, below, dim=-1))
-                # T x B, of which the real positions count.
-                of_layer.to_sentence.add(similarities_to_sentence(state.double(), padding)[real])
-                below = vectors
+                output = state[is_token].double()
+                to_sentence = similarities_to_sentence(state.double(), padding)  # T x B
+                layer_sums = sums[side][layer]
+                layer_sums.to_embedding.add(F.cosine_similarity(output, embedding, dim=-1))
+                layer_sums.to_layer_below.add(F.cosine_similarity(output, layer_below, dim=-1))
+                layer_sums.to_sentence.add(to_sentence[is_token])
+                layer_below = output
     rows = {}
-    for side, of_layers in sums.items():
-        rows[side] = [of_layer.row(layer) for layer, of_layer in of_layers.items()]
+    for side, side_sums in sums.items():
+        rows[side] = [layer_sums.make_row(layer) for layer, layer_sums in side_sums.items()]
     return rows
 
 
-def as_text(report: StackReport) -> str:
+def format_report(report: StackReport) -> str:
     """Return a table of the similarities of each layer."""
-    return report.table("", _lines_of)
+    return report.format_tables("", _format_rows)
 
 
-def _lines_of(rows: Sequence[LayerSimilarity]) -> list[list[str]]:
+def _format_rows(rows: Sequence[LayerSimilarity]) -> list[list[str]]:
     lines = [["layer", "emb-similarity", "adjacent similarity", "inter-similarity"]]
     for row in rows:
         values = [decimal(getattr(row, name), ".3f") for name in _PANELS]
@@ -124,17 +129,19 @@ def write_similarity(path: str, titles: Sequence[str], reports: Sequence[StackRe
                 finish_panel(axes, title, f"{side} layer", "cosine similarity")
         draw_legend(figure, lines, titles)
 
-    write_figure(path, (11.0, 3.2 * len(sides) + 0.25 * len(titles)), draw)
+    height = 3.2 * len(sides) + 0.25 * len(titles)  # inches: a row of panels for each side, and the legend
+    write_figure(path, (11.0, height), draw)
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     add_checkpoint_options(
         parser,
         models="this plugin's families, or of fairseq's own transformer",
-        drawn="the similarities",
+        figure_shows="the similarities",
         side="encoder",
     )
 
 
 def run(options: argparse.Namespace) -> None:
-    report_checkpoints(options, partial(report_on, measure=measure_similarity), as_text, {"output": write_similarity})
+    measure = partial(make_report, measure=measure_similarity)
+    report_checkpoints(options, measure, format_report, {"output": write_similarity})

@@ -24,10 +24,10 @@ from fairseq_depthwise.analysis.analysis import (
     StackBatch,
     StackReport,
     add_checkpoint_options,
+    make_report,
     report_checkpoints,
-    report_on,
 )
-from fairseq_depthwise.analysis.diversity import OUTPUTS, attention_maps, measure_diversity
+from fairseq_depthwise.analysis.diversity import OUTPUTS, compute_attention_maps, measure_diversity
 from fairseq_depthwise.analysis.loaded_model import LoadedModel
 from fairseq_depthwise.figures import write_figure
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer
@@ -37,25 +37,27 @@ from fairseq_depthwise.tables import decimal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
-#: Attention weights below are not shown, as in the paper's Figure 5.
+#: Smaller attention weights are not shown, as in the paper's Figure 5.
 SHOWN_FROM = 0.05
 
 #: Width of a letter in a figure, in inches.
-_LETTER = 0.09
+_LETTER_WIDTH = 0.09
 
 
 @dataclass(frozen=True)
 class UnitRow(LayerRow):
-    """A layer's units ("Multi-Unit Transformers", Sections 3.1, 3.3, 5.6 and 5.8).
+    """The measurements of a layer's units ("Multi-Unit Transformers", Sections 3.1, 3.3, 5.6 and 5.8).
 
     Attributes:
         layer: its number, from 1.
-        attention_positions, attention_outputs, feed_forward_outputs: diversities; None where units share one output.
-        weights: alpha of Equation 10, I; with a learned order those of its places, Equation 15.
+        attention_positions: diversity of the attention weights; None if the units share one output.
+        attention_outputs: diversity of the outputs of self-attention; None if the units share one output.
+        feed_forward_outputs: diversity of the outputs of feed-forward nets; None if the units share one output.
+        weights: alpha of Equation 10, I; with a learned order the weights of its places, Equation 15.
         coefficients: c, I: the factors of the units' outputs in the layer's sum. Without an order they are alpha.
-        order: the unit at each place of the permutation nearest to M, both counted from 1; None without an order.
+        order: the unit at each place of the permutation nearest to M, both counted from 1; None if not learned.
         distance: Frobenius distance of M from that permutation.
         penalty: Equation 19, 0 for a permutation.
     """
@@ -87,7 +89,7 @@ class SentenceAttention:
 
 @dataclass(frozen=True)
 class UnitReport(StackReport):
-    """What was measured of a checkpoint's units: an encoder of rows of :class:`UnitRow`."""
+    """The measurements of a checkpoint's units: a :class:`UnitRow` for each layer of its encoder."""
 
     include_self: bool
     attention: SentenceAttention | None
@@ -109,16 +111,16 @@ class UnitReport(StackReport):
 
     @property
     def mean(self) -> dict[str, float | None]:
-        """Mean of the layers' diversities."""
+        """Mean over layers of each diversity."""
         means: dict[str, float | None] = {}
         for name in OUTPUTS:
             values = [getattr(row, name) for row in self.layers]
             means[name] = None if None in values else fmean(values)
         return means
 
-    def document(self) -> dict[str, Any]:
-        """Return one object of JSON, with a list of layers and their mean; null for missing values."""
-        document = super().document()
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as a JSON object, with a list of layers and their mean; null for missing values."""
+        document = super().to_json()
         encoder = document.pop("encoder")
         return {
             **encoder,
@@ -135,17 +137,17 @@ class UnitReport(StackReport):
 def measure_units(
     encoder: Any, batches: Iterator[StackBatch], *, include_self: bool = False
 ) -> dict[str, list[UnitRow]]:
-    """Run batches and return a row for each layer; in evaluation mode a hard order is used as in inference."""
-    diversities = measure_diversity(encoder.layers, batches, include_self=include_self)
+    """Run batches and return a row for each layer; in evaluation mode a hard order is used, as at inference."""
+    diversities_by_layer = measure_diversity(encoder.layers, batches, include_self=include_self)
     rows = []
-    for number, (layer, values) in enumerate(zip(encoder.layers, diversities, strict=True), start=1):
-        diversity: dict[str, Any] = dict(zip(OUTPUTS, values, strict=True))
-        rows.append(UnitRow(number, **diversity, **_weights_of(layer)))
+    for number, (layer, values) in enumerate(zip(encoder.layers, diversities_by_layer, strict=True), start=1):
+        diversities: dict[str, Any] = dict(zip(OUTPUTS, values, strict=True))
+        rows.append(UnitRow(number, **diversities, **_read_weights(layer)))
     return {"encoder": rows}
 
 
 @torch.no_grad()
-def _weights_of(layer: MultiUnitEncoderLayer) -> dict[str, Any]:
+def _read_weights(layer: MultiUnitEncoderLayer) -> dict[str, Any]:
     """Return the fields of :class:`UnitRow` that are read from a layer's parameters."""
     weights = tuple(layer.unit_weights.tolist())
     if layer.order is None:
@@ -162,38 +164,39 @@ def _weights_of(layer: MultiUnitEncoderLayer) -> dict[str, Any]:
 # --- table -----------------------------------------------------------------------------------------------------------
 
 
-def as_text(report: UnitReport) -> str:
-    """Return a table of the diversities of Table 6, the weights of Figure 3, and the order if there is one."""
+def format_report(report: UnitReport) -> str:
+    """Return a table of diversities (Table 6), weights (Figure 3), and the order if there is one."""
     pairs = "pairs of different units"
     if report.include_self:
         pairs = "all pairs of units, with themselves too, of feed-forward outputs with the residual"
 
-    def lines_of(rows: Sequence[UnitRow]) -> list[list[str]]:
+    def format_rows(rows: Sequence[UnitRow]) -> list[list[str]]:
+        header = _make_header(has_order=report.has_order)
         mean = [decimal(value, ".3f") for value in report.mean.values()]
-        return [_header(report.has_order), *map(_cells, rows), ["mean", *mean]]
+        return [header, *map(_format_row, rows), ["mean", *mean]]
 
-    return report.table(f"{report.units} units in each layer; diversity over {pairs}\n", lines_of)
+    return report.format_tables(f"{report.units} units in each layer; diversity over {pairs}\n", format_rows)
 
 
-def _header(has_order: bool) -> list[str]:
+def _make_header(*, has_order: bool) -> list[str]:
     header = ["layer", "attention positions", "attention outputs", "feed-forward outputs"]
     if has_order:
         return [*header, "weights of places", "weights of units", "order", "distance", "penalty"]
     return [*header, "weights of units"]
 
 
-def _cells(row: UnitRow) -> list[str]:
+def _format_row(row: UnitRow) -> list[str]:
     cells = [str(row.layer)]
     cells += [decimal(getattr(row, name), ".3f") for name in OUTPUTS]
-    cells.append(_numbers(row.weights))
+    cells.append(_format_numbers(row.weights))
     if row.order is not None:
-        cells.append(_numbers(row.coefficients))
+        cells.append(_format_numbers(row.coefficients))
         cells.append(" ".join(map(str, row.order)))
         cells += [decimal(row.distance, ".3f"), decimal(row.penalty, ".3f")]
     return cells
 
 
-def _numbers(values: Sequence[float]) -> str:
+def _format_numbers(values: Sequence[float]) -> str:
     return " ".join(f"{value:.3f}" for value in values)
 
 
@@ -215,17 +218,18 @@ def write_weights(path: str, titles: Sequence[str], reports: Sequence[UnitReport
         for axes, title, report in zip(panels, titles, reports, strict=True):
             axes.set_title(title, parse_math=False)
             image = _draw_weights(axes, report, low, high)
-        figure.colorbar(image, ax=list(panels), label="weight")
+        figure.colorbar(image, ax=list(panels), label="weight")  # all panels have the same scale
 
+    # Inches: a panel is as wide as its layers or its title.
     width = 1.0
     for depth, title in zip(depths, titles, strict=True):
-        width += 1.2 + max(0.55 * depth, _LETTER * len(title))
+        width += 1.2 + max(0.55 * depth, _LETTER_WIDTH * len(title))
     height = 1.3 + 0.5 * max(report.units for report in reports)
     write_figure(path, (width, height), draw)
 
 
 def _draw_weights(axes: Axes, report: UnitReport, low: float, high: float) -> Any:
-    """Draw a model's weights with their numbers, units x layers, and return the image; colors are for low to high."""
+    """Draw the weights of a model, units x layers, with colors from ``low`` to ``high``, and return the image."""
     weights = np.array([row.weights for row in report.layers]).T  # I x L
     units, layers = weights.shape
     image = axes.imshow(weights, vmin=low, vmax=high, cmap="Blues", aspect="auto")
@@ -258,14 +262,14 @@ def write_attention(path: str, titles: Sequence[str], reports: Sequence[UnitRepo
             panels = band.subplots(1, most_maps, squeeze=False)[0]
             _draw_attention(band, panels, attention, font_size)
 
-    labels = _LETTER * max(map(len, words))
-    width = most_maps * side + labels + 1.2
-    height = len(attentions) * (side + labels + 0.8)
+    label_size = _LETTER_WIDTH * max(map(len, words))
+    width = most_maps * side + label_size + 1.2
+    height = len(attentions) * (side + label_size + 0.8)
     write_figure(path, (width, height), draw)
 
 
-def _draw_attention(band: Any, panels: Sequence[Axes], attention: SentenceAttention, font_size: float) -> None:
-    """Draw a panel for each unit; panels that are not needed stay empty."""
+def _draw_attention(band: SubFigure, panels: Sequence[Axes], attention: SentenceAttention, font_size: float) -> None:
+    """Draw a panel for each unit, and leave the other panels empty."""
     words, maps = attention.words, attention.weights.float()
     style: dict[str, Any] = {"fontsize": font_size, "parse_math": False}
     for axes in panels[len(maps) :]:
@@ -284,7 +288,7 @@ def _draw_attention(band: Any, panels: Sequence[Axes], attention: SentenceAttent
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    add_checkpoint_options(parser, models="mute_transformer models", drawn="the weights of the units")
+    add_checkpoint_options(parser, models="mute_transformer models", figure_shows="the weights of the units")
     parser.add_argument(
         "--include-self",
         action="store_true",
@@ -306,29 +310,29 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     drawings = {"output": write_weights, "attention_output": write_attention}
-    report_checkpoints(options, _measure, as_text, drawings, family="mute_transformer")
+    report_checkpoints(options, _measure_model, format_report, drawings, family="mute_transformer")
 
 
-def _measure(loaded: LoadedModel, options: argparse.Namespace) -> UnitReport:
-    attention = _attention(loaded, options) if options.attention_output else None
+def _measure_model(loaded: LoadedModel, options: argparse.Namespace) -> UnitReport:
+    attention = _compute_attention(loaded, options) if options.attention_output else None
     measure = partial(measure_units, loaded.model.encoder, include_self=options.include_self)
-    report = report_on(loaded, options, measure)
+    report = make_report(loaded, options, measure)
     return UnitReport(**vars(report), include_self=options.include_self, attention=attention)
 
 
-def _attention(loaded: LoadedModel, options: argparse.Namespace) -> SentenceAttention:
-    """Return the attention in the sentence that options name."""
+def _compute_attention(loaded: LoadedModel, options: argparse.Namespace) -> SentenceAttention:
+    """Return the attention in the sentence that the options select."""
     dictionary = loaded.task.source_dictionary
     if options.sentence is not None:
-        # Words that are not in the dictionary are unknown words, as in translation.
+        # A word that is not in the dictionary becomes the unknown word, as in translation.
         tokens = dictionary.encode_line(options.sentence, add_if_not_exist=False).long()
     else:
-        tokens = loaded.sentences(options.subset)[options.sentence_index]["source"]
+        tokens = loaded.dataset(options.subset)[options.sentence_index]["source"]
         tokens = tokens[tokens != dictionary.pad()]
-    layers = len(loaded.model.encoder.layers)
-    layer = layers if options.layer is None else options.layer
-    if not 1 <= layer <= layers:
-        raise UserError(f"--layer {layer} is out of range; the encoder of {loaded.path} has {layers} layers")
+    depth = len(loaded.model.encoder.layers)
+    layer = depth if options.layer is None else options.layer
+    if not 1 <= layer <= depth:
+        raise UserError(f"--layer {layer} is out of range; the encoder of {loaded.path} has {depth} layers")
     words = [dictionary[token] for token in tokens.tolist()]
-    weights = attention_maps(loaded.model.encoder, tokens[None], layer - 1)  # U x T x T
+    weights = compute_attention_maps(loaded.model.encoder, tokens[None], layer - 1)  # U x T x T
     return SentenceAttention(layer, words, weights)

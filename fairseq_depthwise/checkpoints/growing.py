@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 from torch import nn
 
 from fairseq_compat import UserError
@@ -66,7 +65,9 @@ def grow_checkpoint(
     depth = trained.depth(side)
     sources = {side: layer_sources(depth, layers, strategy, block_size(trained.config, side), init)}
 
-    with torch.device("meta"):
+    # 1. Two new models with the checkpoint's options: one of its depth, whose values are not used, and the deep one.
+    # A model without memory (device "meta") would take longer: PyTorch imports 850 modules for the first one.
+    with drawing_from(0):
         shallow = trained.build_untrained()
     _require_own_parameters(trained, shallow)
     if seed is None:
@@ -77,12 +78,14 @@ def grow_checkpoint(
     if init == "zero":
         zero_new_branches(deep, sources)
 
+    # 2. The moving averages grow as the parameters do.
     extra_state = {**(trained.state.get("extra_state") or {}), "grown_from": f"{depth} {side} layers, {strategy}"}
     for average in _AVERAGES:
         if extra_state.get(average):
             require_one_value(shallow, extra_state[average])
             extra_state[average] = parameter_map.apply(extra_state[average])
 
+    # 3. Frozen parameters have no place in the optimizer's state, before and after.
     last_growth = LastGrowth(parameter_map.new, frozen)
     LastGrowth.before(trained.state).freeze(shallow)
     last_growth.freeze(deep)

@@ -34,8 +34,8 @@ def checkpoint_files(model: str) -> list[str]:
         if not os.path.isfile(file) and os.path.isfile(os.path.join(part, WEIGHTS)):
             file = os.path.join(part, WEIGHTS)
         if not os.path.isfile(file):
-            others = ", ".join(sorted(glob("*.pt", root_dir=part))[:5]) or "none that ends in .pt"
-            raise UserError(f"{part} has no {BEST}; give one of its files ({others})")
+            files_in_folder = ", ".join(sorted(glob("*.pt", root_dir=part))[:5]) or "none that ends in .pt"
+            raise UserError(f"{part} has no {BEST}; give one of its files ({files_in_folder})")
         files.append(file)
     return files
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import output_file
-from fairseq_depthwise.figures import titles_of
+from fairseq_depthwise.figures import make_titles
 from fairseq_depthwise.options import require_extra
 from fairseq_depthwise.tables import aligned, json_text
 
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
     from fairseq_depthwise.reports.training_log import read_run
 
     runs = [read_run(path) for path in options.runs]
-    names = titles_of([_named_path(path) for path in options.runs])
+    names = make_titles([_named_path(path) for path in options.runs])
     if page is not None:
         # The logs in folders, which are known by now, may not be the page either.
         output_file("--output", page, force=True, inputs=[run.source for run in runs])

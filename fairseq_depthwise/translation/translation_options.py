@@ -45,8 +45,11 @@ class BeamOptions(CheckedOptions):
         None,
         "after a line's text come tabs, each with words that its translation must have, in this order (ordered, the "
         "default) or in any (unordered); stderr names those that it has not",
-        nargs="?", const="ordered", choices=("ordered", "unordered"), metavar="ORDER",
-    )  # fmt: skip
+        nargs="?",
+        const="ordered",
+        choices=("ordered", "unordered"),
+        metavar="ORDER",
+    )
     sampling: bool = option(
         False, "draw translations instead of searching for the most probable ones; --beam 1 draws one of each line"
     )
@@ -82,9 +85,11 @@ class TextOptions(CheckedOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = (self.tokenizer, self.bpe, self.bpe_codes, self.sentencepiece_model)
-        if self.tokenized and (other := next((name for name in given if name not in (None, "none")), None)):
-            raise UserError(f"--tokenized text is neither tokenized nor split, and {other} is given; leave one out")
+        if not self.tokenized:
+            return
+        for value in (self.tokenizer, self.bpe, self.bpe_codes, self.sentencepiece_model):
+            if value not in (None, "none"):
+                raise UserError(f"--tokenized text is neither tokenized nor split, and {value} is given; leave one out")
 
 
 @dataclass(frozen=True)
@@ -100,14 +105,17 @@ class TranslatorOptions(CheckedOptions):
         None,
         "source tokens in a batch, padding counted; the result does not depend on it, but with --int8 a little "
         "(default: 4096 without --batch-size)",
-        type=positive_int, metavar="N", changes_result=False,
-    )  # fmt: skip
+        type=positive_int,
+        metavar="N",
+        changes_result=False,
+    )
     batch_size: int | None = option(None, "lines in a batch", type=positive_int, metavar="N", changes_result=False)
     max_line_tokens: int | None = option(
         None,
         "translate a line of more tokens in pieces, cut at ends of sentences (default: what the model takes)",
-        type=positive_int, metavar="N",
-    )  # fmt: skip
+        type=positive_int,
+        metavar="N",
+    )
     precision: str = option(
         "fp32",
         {
@@ -120,14 +128,19 @@ class TranslatorOptions(CheckedOptions):
         None,
         "compile the model for this CPU, which takes a minute or more, and keep the result, which later commands use "
         "without being asked, unless they are told --no-compile",
-        action=argparse.BooleanOptionalAction, changes_result=False,
-    )  # fmt: skip
+        action=argparse.BooleanOptionalAction,
+        changes_result=False,
+    )
     alignment: str | None = option(
         None,
         "the words of the tokenized texts that belong together: pairs of a source and a target word, as 0-0 1-2 (hard, "
         "the default); or how much each target word attends to each source word (soft)",
-        flag="--print-alignment", nargs="?", const="hard", choices=("hard", "soft"), metavar="KIND",
-    )  # fmt: skip
+        flag="--print-alignment",
+        nargs="?",
+        const="hard",
+        choices=("hard", "soft"),
+        metavar="KIND",
+    )
     token_scores: bool = option(False, "the tokens of translations and their log-probabilities to base 2")
 
     def __post_init__(self) -> None:

@@ -19,9 +19,9 @@ from fairseq_depthwise.translation.direction import Direction, Hypothesis, Trans
 from fairseq_depthwise.translation.export_formats import format_of_graphs
 from fairseq_depthwise.translation.languages import languages_of
 from fairseq_depthwise.translation.loaded_models import ModelRequest
-from fairseq_depthwise.translation.translation_options import TranslatorOptions
+from fairseq_depthwise.translation.translation_options import BeamOptions, TextOptions, TranslatorOptions
 
-__all__ = ["Hypothesis", "LoadedTranslator", "Translation", "TranslatorOptions"]
+__all__ = ["BeamOptions", "Hypothesis", "LoadedTranslator", "TextOptions", "Translation", "TranslatorOptions"]
 
 log = logging.getLogger(__name__)
 
@@ -129,5 +129,6 @@ class LoadedTranslator:
             seen["warnings"] += 1
             log.warning(
                 "%d of %d tokens are <unk>; is the text tokenized and split into subwords as in training?",
-                seen["unknown"], seen["tokens"],
-            )  # fmt: skip
+                seen["unknown"],
+                seen["tokens"],
+            )

@@ -11,8 +11,8 @@ import torch
 from probe_checkpoints import checkpoint_of
 
 from fairseq_compat import checkpoints
-from fairseq_depthwise.analysis.analysis import SIDES, stack_batches
-from fairseq_depthwise.analysis.connection_sources import Trace, sources_of
+from fairseq_depthwise.analysis.analysis import SIDES, prepare_batches
+from fairseq_depthwise.analysis.connection_sources import Trace, find_sources
 from fairseq_depthwise.analysis.connection_weights import SourceWeight, measure_weights
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.modules.stack import stream_of
@@ -37,7 +37,7 @@ def measured(
     loaded: LoadedModel, max_tokens: int, sides: tuple[str, ...] = SIDES, **options: bool
 ) -> dict[str, list[SourceWeight]]:
     batches = loaded.batches("valid", max_sentences=1000, max_tokens=max_tokens)
-    return measure_weights(loaded.model, sides, stack_batches(loaded, batches, sides), **options)
+    return measure_weights(loaded.model, sides, prepare_batches(loaded, batches, sides), **options)
 
 
 @torch.no_grad()
@@ -45,7 +45,7 @@ def read_weights(loaded: LoadedModel) -> dict[str, dict[tuple[int | str, str], l
     """Return all weights, from sentences that are run alone, layer by layer."""
     values: dict[str, dict[tuple[int | str, str], list[float]]] = {side: {} for side in SIDES}
     model = loaded.model
-    for sentence in loaded.sentences("valid"):
+    for sentence in loaded.dataset("valid"):
         target = sentence["target"]
         encoded = model.encoder(sentence["source"][None], return_all_hiddens=True)
         inputs = {"encoder": (sentence["source"][None],), "decoder": (torch.cat([target[-1:], target[:-1]])[None],)}
@@ -66,7 +66,7 @@ def read_weights(loaded: LoadedModel) -> dict[str, dict[tuple[int | str, str], l
             for index, output in enumerate([*outputs, None]):
                 sublayers = stack.connection.sublayers
                 place = index + 1 if sublayers == 1 else f"{index // sublayers + 1}{'abc'[index % sublayers]}"
-                for name, source in sources_of(stack.connection, Trace(states, added)).items():
+                for name, source in find_sources(stack.connection, Trace(states, added)).items():
                     weights = source.weight.expand(embedded.shape[:2]).flatten().tolist()
                     values[side].setdefault((place, name), []).extend(weights)
                 if output is not None:
@@ -93,7 +93,7 @@ def test_is_the_second_reading_whatever_the_batches(form: str, unit: str, tmp_pa
 def read_loss(loaded: LoadedModel) -> float:
     """Bits a token, from sentences that are run alone."""
     bits, tokens = 0.0, 0
-    for sentence in loaded.sentences("valid"):
+    for sentence in loaded.dataset("valid"):
         target = sentence["target"]
         logits, _ = loaded.model(sentence["source"][None], None, torch.cat([target[-1:], target[:-1]])[None])
         bits -= float(logits[0].log_softmax(dim=-1).gather(1, target[:, None]).sum()) / math.log(2)

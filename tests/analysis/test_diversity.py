@@ -12,7 +12,7 @@ from torch import Tensor
 from unit_checkpoints import SENTENCES, unit_model
 
 from fairseq_depthwise.analysis.analysis import StackBatch
-from fairseq_depthwise.analysis.diversity import attention_maps, mean_cosines, measure_diversity
+from fairseq_depthwise.analysis.diversity import compute_attention_maps, compute_mean_cosines, measure_diversity
 
 UNITS, WIDTH = 3, 4
 
@@ -33,7 +33,7 @@ def diversity_by_loops(outputs: Tensor, include_self: bool) -> float:
 
 
 def diversity(outputs: Tensor, *, include_self: bool = False) -> float:
-    return math.exp(-mean_cosines(outputs, include_self=include_self).mean())
+    return math.exp(-compute_mean_cosines(outputs, include_self=include_self).mean())
 
 
 @pytest.mark.parametrize("include_self", [False, True])
@@ -111,7 +111,7 @@ def test_diversity_is_that_of_the_second_reading(options: dict[str, Any], includ
 def test_attention_maps_are_distributions_of_the_chosen_layer() -> None:
     model = unit_model()
     tokens = batches_of(model, 1)[2].net_input["src_tokens"]
-    maps = [attention_maps(model.encoder, tokens, layer) for layer in (0, 1)]
+    maps = [compute_attention_maps(model.encoder, tokens, layer) for layer in (0, 1)]
     assert maps[0].shape == (4, tokens.size(1), tokens.size(1))
     torch.testing.assert_close(maps[0].sum(dim=-1), torch.ones(4, tokens.size(1)))
     assert not torch.allclose(maps[0], maps[1])

@@ -12,8 +12,8 @@ import torch
 from probe_checkpoints import checkpoint_of
 from torch import Tensor, nn
 
-from fairseq_depthwise.analysis.analysis import SIDES, MeanDeviation, RunningMoments, StackReport, stack_batches
-from fairseq_depthwise.analysis.gates import CellStatistics, CellSums, as_text, gated_cells, measure_gates
+from fairseq_depthwise.analysis.analysis import SIDES, MeanAndDeviation, RunningMoments, StackReport, prepare_batches
+from fairseq_depthwise.analysis.gates import CellStatistics, CellSums, find_gated_cells, format_report, measure_gates
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell, DepthwiseState
 
@@ -40,7 +40,7 @@ def test_golden_numbers() -> None:
     cell = torch.tensor([[[nan, nan], [3.0, 4.0]], [[0.0, 2.0], [8.0, 0.0]]])
     sums = CellSums(3, "a", DepthwiseLSTMCell.gate_names)
     sums.add((input_gate, forget_gate, output_gate), DepthwiseState(output=cell / 2, cell=cell), padding)
-    found = sums.value()
+    found = sums.compute()
     assert (found.layer, found.cell) == (3, "a")
     first, forget, last = found.gates.values()
     assert (first.mean, first.deviation) == pytest.approx((0.5, 0.45 * math.sqrt(2 / 3)))
@@ -50,8 +50,8 @@ def test_golden_numbers() -> None:
     assert (last.shut, last.open) == (0, 2 / 3)
     # Norms 5, 2 and 8: mean 5, squares 0 + 9 + 9.
     assert found.norms == {
-        "cell_norm": MeanDeviation(5.0, math.sqrt(6)),
-        "output_norm": MeanDeviation(2.5, math.sqrt(6) / 2),
+        "cell_norm": MeanAndDeviation(5.0, math.sqrt(6)),
+        "output_norm": MeanAndDeviation(2.5, math.sqrt(6) / 2),
     }
 
 
@@ -66,7 +66,7 @@ def test_a_small_deviation_of_large_values(sizes: tuple[int, ...]) -> None:
     assert moments.count == 60
     assert moments.mean == pytest.approx(mean, rel=1e-15)
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values.tolist()) / 60)
-    assert moments.value().deviation == pytest.approx(deviation, rel=1e-7)
+    assert moments.compute().deviation == pytest.approx(deviation, rel=1e-7)
 
 
 # --- models ----------------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def read_cells(loaded: LoadedModel) -> list[tuple[tuple[float, ...], ...]]:
 
     cells = [module for module in loaded.model.modules() if isinstance(module, DepthwiseLSTMCell)]
     hooks = [cell.register_forward_hook(keep) for cell in cells]
-    for sentence in loaded.sentences("valid"):
+    for sentence in loaded.dataset("valid"):
         target = sentence["target"]
         loaded.model(sentence["source"][None], None, torch.cat([target[-1:], target[:-1]])[None])
     for hook in hooks:
@@ -117,7 +117,7 @@ def numbers(row: CellStatistics) -> list[tuple[float, ...]]:
 
 def measured(loaded: LoadedModel, max_tokens: int, sides: tuple[str, ...] = SIDES) -> dict[str, Any]:
     batches = loaded.batches("valid", max_sentences=1000, max_tokens=max_tokens)
-    return measure_gates(loaded.model, sides, stack_batches(loaded, batches, sides))
+    return measure_gates(loaded.model, sides, prepare_batches(loaded, batches, sides))
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -154,12 +154,12 @@ def test_a_cell_that_names_its_gates_is_measured() -> None:
     state = DepthwiseState(output=inputs, cell=inputs)
     padding = {"encoder": torch.zeros(2, 3, dtype=torch.bool)}
     batch: Any = SimpleNamespace(padding=padding, run=lambda: cell(inputs, state))
-    assert gated_cells(model.encoder) == [(1, None, cell)]
+    assert find_gated_cells(model.encoder) == [(1, None, cell)]
     rows = measure_gates(model, ["encoder"], [batch])
     (row,) = rows["encoder"]
     assert {name: (gate.mean, gate.open) for name, gate in row.gates.items()} == {
         "transform_gate": (0.25, 0),
         "carry_gate": (pytest.approx(0.95), 1),
     }
-    assert list(row.document()) == ["layer", "cell", "transform_gate", "carry_gate", "cell_norm", "output_norm"]
-    assert "carry gate" in as_text(StackReport("highway.pt", "highway", "valid", 2, {"encoder": 6}, rows))
+    assert list(row.to_json()) == ["layer", "cell", "transform_gate", "carry_gate", "cell_norm", "output_norm"]
+    assert "carry gate" in format_report(StackReport("highway.pt", "highway", "valid", 2, {"encoder": 6}, rows))

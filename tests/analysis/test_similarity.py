@@ -14,7 +14,7 @@ import torch
 from probe_checkpoints import checkpoint_of
 from torch import Tensor
 
-from fairseq_depthwise.analysis.analysis import SIDES, report_on
+from fairseq_depthwise.analysis.analysis import SIDES, make_report
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.analysis.similarity import LayerSimilarity, measure_similarity
 
@@ -82,7 +82,7 @@ def states_of(loaded: LoadedModel, side: str, source: Tensor, previous: Tensor) 
 
 def second_reading(loaded: LoadedModel, side: str) -> list[tuple[float, float | None, float]]:
     found: dict[int, list[tuple[float, float | None, float]]] = {}
-    dataset = loaded.sentences("valid")
+    dataset = loaded.dataset("valid")
     for index in range(len(dataset)):
         source, target = dataset[index]["source"], dataset[index]["target"]
         previous = torch.cat([target[-1:], target[:-1]])  # the end of sentence first
@@ -105,11 +105,11 @@ def test_is_the_second_reading_whatever_the_batches(name: str, tmp_path: Path, d
     expected = {side: second_reading(loaded, side) for side in SIDES}
     for max_tokens in (1, 15, 1000):
         options = Namespace(subset="valid", max_sentences=1000, max_tokens=max_tokens, side="both")
-        report = report_on(loaded, options, measure_similarity)
+        report = make_report(loaded, options, measure_similarity)
         assert report.sentences == 6
         for side in SIDES:
             rows = report.rows[side]
             assert [row.layer for row in rows] == list(range(len(getattr(loaded.model, side).layers) + 1))
             for row, read in zip(rows, expected[side], strict=True):
                 assert astuple(row)[1:] == pytest.approx(read, abs=1e-5)
-            assert report.tokens[side] == sum(len(one["source"]) for one in loaded.sentences("valid"))
+            assert report.tokens[side] == sum(len(one["source"]) for one in loaded.dataset("valid"))

@@ -23,9 +23,8 @@ from fairseq_compat.outputs import MARKER
 from fairseq_depthwise import cli
 from fairseq_depthwise.checkpoints.checkpoint import from_pretrained
 from fairseq_depthwise.checkpoints.fairseq_transformer import is_unused_copy
-from fairseq_depthwise.translation.beam_search import BeamOptions
-from fairseq_depthwise.translation.text_codec import TextOptions
-from fairseq_depthwise.translation.translator import LoadedTranslator, TranslatorOptions
+from fairseq_depthwise.translation.translation_options import TextOptions
+from fairseq_depthwise.translation.translator import BeamOptions, LoadedTranslator, TranslatorOptions
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -74,8 +74,9 @@ def test_models_are_imported_from_their_first_path(family: str, name: str) -> No
     assert hasattr(module, f"{name}Config")
 
 
-def test_models_are_imported_from_the_package() -> None:
-    names = "DepthwiseLSTMTransformer, MuteTransformer, SDTTransformer"
-    program = f"from fairseq_depthwise import {names}; print(*(model.__name__ for model in ({names})), sep=', ')"
+def test_classes_are_imported_from_the_package() -> None:
+    models = "DepthwiseLSTMTransformer, MuteTransformer, SDTTransformer"
+    names = f"{models}, LoadedTranslator, TranslatorOptions, TextOptions, BeamOptions, Checkpoint"
+    program = f"from fairseq_depthwise import {names}; print(*(known.__name__ for known in ({names})), sep=', ')"
     printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
     assert printed.splitlines()[-1] == names

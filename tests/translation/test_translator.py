@@ -14,8 +14,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from probe_checkpoints import KINDS, checkpoint_of, data_in
 
 from fairseq_compat import UserError, checkpoints
-from fairseq_depthwise.translation.beam_search import BeamOptions
-from fairseq_depthwise.translation.translator import LoadedTranslator, TranslatorOptions
+from fairseq_depthwise.translation.translator import BeamOptions, LoadedTranslator, TranslatorOptions
 
 #: Of the untrained models this one's translations differ most.
 KIND = "depthwise_lstm_transformer"

@@ -14,7 +14,6 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import torch
@@ -30,11 +29,11 @@ from fairseq_compat.provenance import file_digest
 from fairseq_depthwise.analysis.analysis import add_data_options
 from fairseq_depthwise.analysis.loaded_model import load_model
 from fairseq_depthwise.analysis.probe.linear_fit import LayerMoments, LinearFit
-from fairseq_depthwise.analysis.probe.record import NONE, Fits, ProbeRecord, ProbeRow
-from fairseq_depthwise.analysis.probe.report import ProbedModel, as_text, write_figure_of
+from fairseq_depthwise.analysis.probe.record import BASELINE, Fits, ProbeRecord, ProbeRow
+from fairseq_depthwise.analysis.probe.report import ProbedModel, format_tables, write_probe_figure
 from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
 from fairseq_depthwise.evaluation.scores import METRICS, TranslationMetric
-from fairseq_depthwise.figures import titles_of
+from fairseq_depthwise.figures import make_titles
 from fairseq_depthwise.models.linearized.model import (
     ARCHITECTURE,
     LinearizedTransformer,
@@ -44,42 +43,50 @@ from fairseq_depthwise.models.linearized.model import (
 )
 from fairseq_depthwise.options import between, require_extra
 from fairseq_depthwise.tables import json_text
-from fairseq_depthwise.translation.beam_search import BeamOptions, BeamSearch
+from fairseq_depthwise.translation.beam_search import BeamSearch
 from fairseq_depthwise.translation.text_codec import post_process_for
-from fairseq_depthwise.translation.translation_options import as_length_penalty
+from fairseq_depthwise.translation.translation_options import BeamOptions, as_length_penalty
 
-#: Options that finished rows depend on. More layers or states may be requested later.
+#: Options that must not change when a probe is continued. ``--layers`` and ``--probe-state`` may, as each row depends
+#: on its own.
 _SETTINGS = ("train_subset", "max_tokens_used", "subset", "beam", "metric")
 
 
 class Probe:
-    """A model, and the finished part of its probe in a folder; everything is checked before hours of work.
+    """The probe of one model, resumable from its folder. The constructor checks all input, since a run takes hours.
 
     Attributes:
-        layers: names of the layers to replace one at a time.
-        states: what of a layer's state is replaced: "pair" and "output" for pairs (Out, Cell), "" for one output.
-        references: the part of the data as words; unknown words are ``<<unk>>``, which no translation has.
+        layers: names of the layers to replace, one at a time.
+        states: what the linear layer replaces: "pair" (Out and Cell) or "output" (Out only) in a depth-wise LSTM; "" in
+            models with a single vector.
+        references: reference translations in words, as post-processing joins subwords; unknown words are written
+            ``<<unk>>``, which never matches.
         record: the results so far.
     """
 
     def __init__(self, checkpoint: str, folder: str, options: argparse.Namespace) -> None:
         self.options = options
-        self.loaded = loaded = load_model(checkpoint, options.data, with_digest=True)
+        loaded = load_model(checkpoint, options.data, with_digest=True)
+        self.loaded = loaded
         if loaded.architecture == ARCHITECTURE:
             raise UserError(f"{checkpoint} holds a linearized model; give the trained model that it was made from")
         self.layers = layers_named(options.layers, depths_of(loaded.model), f"--layers {options.layers}", checkpoint)
-        self.states: tuple[str, ...] = ("",)
-        if passes_pairs(loaded.model):
-            self.states = ("pair", "output") if options.probe_state == "both" else (options.probe_state,)
+        self.states: tuple[str, ...]
+        if not passes_pairs(loaded.model):
+            self.states = ("",)
+        elif options.probe_state == "both":
+            self.states = ("pair", "output")
+        else:
+            self.states = (options.probe_state,)
         self.metric = TranslationMetric(options.metric)
         self.post_process = post_process_for(loaded.task.target_dictionary)
         self.references = self._read_references()
         self.device = torch.device("cuda" if torch.cuda.is_available() and not options.cpu else "cpu")
-        loaded.sentences(options.train_subset)  # which refuses one that is missing
+        loaded.dataset(options.train_subset)  # raises now if the subset is missing
         settings = {
             "checkpoint": os.path.basename(checkpoint),
             "checksum": loaded.checkpoint.digest,
-            "data": digest_of_data(options.data, (options.train_subset, options.subset)),
+            "data": compute_data_digest(options.data, (options.train_subset, options.subset)),
             "post_process": self.post_process,
             "length_penalty": options.lenpen,
         }
@@ -88,10 +95,10 @@ class Probe:
 
     def _read_references(self) -> list[str]:
         dictionary = self.loaded.task.target_dictionary
-        sentences: Any = self.loaded.sentences(self.options.subset)
+        dataset: Any = self.loaded.dataset(self.options.subset)
         references = []
-        for index in range(len(sentences)):
-            target = sentences[index]["target"].int()
+        for index in range(len(dataset)):
+            target = dataset[index]["target"].int()
             references.append(dictionary.string(target, self.post_process, escape_unk=True))
         return references
 
@@ -99,60 +106,86 @@ class Probe:
         """Probe the model, without repeating what an earlier call finished."""
         loaded, record = self.loaded, self.record
         print(f"reading {loaded.path}", file=sys.stderr)
+        # 1. Fit.
         model = LinearizedTransformer(loaded.model, self.layers).to(self.device)
-        fits = self._fit(model)
+        fits = self._fit_layers(model)
 
         # The rows in the order of the table: one state after the other, layers from the lowest up.
-        replaced = [(layer, state) for state, layer in product(self.states, self.layers)]
+        replaced = []
+        for state in self.states:
+            for layer in self.layers:
+                replaced.append((layer, state))
+
+        # 2. Write checkpoints.
         if not self.options.no_checkpoints:
             record.write_checkpoints(loaded.checkpoint, {key: fits[key] for key in replaced})
-        keys = [(NONE, ""), *replaced]
+
+        # 3. Score each row.
+        keys = [(BASELINE, ""), *replaced]
         for layer, state in keys:
             if (layer, state) not in record.rows:
-                self._finish_row(model, layer, state, fits.get((layer, state)))
+                self._score_row(model, layer, state, fits.get((layer, state)))
         rows = tuple(record.rows[key] for key in keys)
         return ProbedModel(loaded.path, loaded.architecture, rows)
 
-    def _fit(self, model: LinearizedTransformer) -> Fits:
-        """Return the linear layers of all layers and states, after fitting those that an earlier call has not."""
+    def _fit_layers(self, model: LinearizedTransformer) -> Fits:
+        """Return the fitted linear layers, fitting those that are missing."""
         options, record = self.options, self.record
         # An earlier call may have fitted some layers, or all.
-        fits = record.fits()
+        fits = record.read_fits()
         fitted = {layer for layer, _ in fits}
         if fitted.issuperset(self.layers):
             return fits
         batches = self.loaded.batches(
-            options.train_subset, max_tokens_used=options.max_tokens_used, max_tokens=options.max_tokens
+            options.train_subset,
+            max_tokens=options.max_tokens,
+            target_token_budget=options.max_tokens_used or None,  # the option's 0 stands for all
         )
         progress = tqdm(batches, f"fitting {len(self.layers)} layers", unit=" batches", disable=None)
         for layer, moments in collect_moments(model, progress, self.device).items():
-            # Of a pair, the moments of its first half are those of Out alone.
-            parts = {"": moments}
+            # A pair is [Out, Cell]: its first half gives the moments of Out alone.
+            moments_by_state = {"": moments}
             if self.states != ("",):
-                parts = {"pair": moments, "output": moments.of_first(moments.width // 2)}
-            for state, part in parts.items():
-                if (layer, state) not in fits:  # finished rows have the earlier ones
-                    fits[layer, state] = part.fit()
+                moments_by_state = {"pair": moments, "output": moments.select_first_features(moments.width // 2)}
+            for state, state_moments in moments_by_state.items():
+                if (layer, state) not in fits:  # keep earlier fits, on which finished rows are based
+                    fits[layer, state] = state_moments.fit()
         record.write_fits(fits)
         return fits
 
-    def _finish_row(self, model: LinearizedTransformer, layer: str, state: str, fit: LinearFit | None) -> None:
+    def _score_row(self, model: LinearizedTransformer, layer: str, state: str, fit: LinearFit | None) -> None:
         """Translate with one layer replaced, or with none where ``fit`` is None, and record the score."""
-        if fit is not None:
-            model.take_map(layer, fit.weight, fit.bias, state or "pair")
-        model.replace_only(None if fit is None else layer)
-        hypotheses = translate_subset(self, model)
+        if fit is None:
+            model.replace_only(None)
+        else:
+            # Models with a single vector use "pair", too: all of it.
+            model.take_map(layer, fit.weight, fit.bias, which=state or "pair")
+            model.replace_only(layer)
+        hypotheses = self.translate_subset(model)
         score = self.metric.score(hypotheses, [self.references])
         row = ProbeRow(layer, state, score.score, score.name, score.signature)
         if fit is not None:
             row = replace(row, error=fit.error, unexplained=fit.unexplained, positions=fit.positions)
-        self.record.add(row, hypotheses)
+        self.record.add_row(row, hypotheses)
         name = f"{layer}, {state}" if state else layer
         print(f"{name}: {score.name} {score.score:.2f}", file=sys.stderr)
 
+    def translate_subset(self, model: BaseFairseqModel) -> list[str]:
+        """Translate a subset of the data, in its order; sentences that are too long for the model stay empty."""
+        loaded, options = self.loaded, self.options
+        batches = loaded.batches(options.subset, max_tokens=options.max_tokens)
+        # Same search as the translate command, so that scores are comparable.
+        search = BeamSearch(loaded.task, [model], BeamOptions(options.beam, options.lenpen), self.device)
+        # Batches group sentences by length; restore the order of the data.
+        translations = [""] * len(loaded.dataset(options.subset))
+        for batch in tqdm(batches, unit=" batches", leave=False, disable=None):
+            for index, hypotheses in zip(batch["id"].tolist(), search.hypotheses(batch), strict=True):
+                translations[index] = search.text(hypotheses[0]["tokens"], self.post_process)
+        return translations
 
-def digest_of_data(data: str, subsets: Iterable[str]) -> str:
-    """Return one digest of the dictionaries and of parts of the data, in each of several folders joined with ``:``."""
+
+def compute_data_digest(data: str, subsets: Iterable[str]) -> str:
+    """Return one digest of the dictionaries and subsets in ``data``: a folder, or several joined with ``:``."""
     patterns = ["dict.*", *(f"{subset}.*" for subset in dict.fromkeys(subsets))]
     # Names and contents, but not the paths, so that data may be moved.
     digests = []
@@ -168,14 +201,14 @@ def collect_moments(
     model: LinearizedTransformer, batches: Iterable[dict[str, Any]], device: torch.device
 ) -> dict[str, LayerMoments]:
     """Run the intact model over batches, and return the moments of its layers by name."""
-    # GPUs are slow in float64, which only the sums need.
+    # float64 is slow on GPUs; only the accumulated sums need it.
     precision = torch.float64 if device.type == "cpu" else torch.float32
     moments: dict[str, LayerMoments] = {}
 
-    def add(name: str, below: Tensor, above: Tensor) -> None:
+    def add(name: str, layer_input: Tensor, layer_output: Tensor) -> None:
         if name not in moments:
-            moments[name] = LayerMoments(below.size(1), precision=precision, device=device)
-        moments[name].add(below, above)
+            moments[name] = LayerMoments(layer_input.size(1), precision=precision, device=device)
+        moments[name].add(layer_input, layer_output)
 
     for batch in batches:
         if device.type == "cuda":
@@ -183,20 +216,6 @@ def collect_moments(
         inputs = batch["net_input"]
         model.observe(inputs["src_tokens"], inputs["src_lengths"], inputs["prev_output_tokens"], add)
     return moments
-
-
-def translate_subset(probe: Probe, model: BaseFairseqModel) -> list[str]:
-    """Translate a part of the data, in its order; sentences that are too long for the model stay empty."""
-    loaded, options = probe.loaded, probe.options
-    batches = loaded.batches(options.subset, max_tokens=options.max_tokens)
-    # The search of `translate`, so that scores are comparable with its translations'.
-    search = BeamSearch(loaded.task, [model], BeamOptions(options.beam, options.lenpen), probe.device)
-    # Batches are of similar lengths: their sentences come in another order.
-    translations = [""] * len(loaded.sentences(options.subset))
-    for batch in tqdm(batches, unit=" batches", leave=False, disable=None):
-        for index, hypotheses in zip(batch["id"].tolist(), search.hypotheses(batch), strict=True):
-            translations[index] = search.text(hypotheses[0]["tokens"], probe.post_process)
-    return translations
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -249,6 +268,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     require_extra("analysis", "matplotlib")
+    # Both calls raise now rather than after hours.
     begin_folder("--output", options.output, "probe")
     checkpoints, folders = [options.checkpoint], [options.output]
     if options.compare:
@@ -258,18 +278,18 @@ def run(options: argparse.Namespace) -> None:
         # Both are checked before the first is run.
         probes = [Probe(path, folder, options) for path, folder in zip(checkpoints, folders, strict=True)]
         models = [probe.run() for probe in probes]
-    _write(options, models, titles_of(checkpoints))
+    _write_results(options, models, make_titles(checkpoints))
 
 
-def _write(options: argparse.Namespace, models: Sequence[ProbedModel], titles: Sequence[str]) -> None:
+def _write_results(options: argparse.Namespace, models: Sequence[ProbedModel], titles: Sequence[str]) -> None:
     """Write table and figure, and print the table."""
-    text = as_text(models)
-    document = {"data": options.data, "models": [model.document() for model in models]}
+    text = format_tables(models)
+    document = {"data": options.data, "models": [model.to_json() for model in models]}
     table = json_text(document) + "\n"
     for name, content in (("table.txt", text), ("table.json", table)):
         with atomic_write(os.path.join(options.output, name)) as file:
             file.write(content.encode())
     for suffix in ("svg", "pdf", "png"):
-        write_figure_of(os.path.join(options.output, f"figure.{suffix}"), models, titles)
+        write_probe_figure(os.path.join(options.output, f"figure.{suffix}"), models, titles)
     print(table if options.json else text, end="")
     print(f"table and figure are in {options.output}", file=sys.stderr)

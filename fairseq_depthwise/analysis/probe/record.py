@@ -1,4 +1,4 @@
-"""The results of a probe so far, in a folder from which it continues after it was stopped.
+"""The results of a probe so far, in a folder from which it resumes.
 
 ``probe.json`` has the settings, the finished rows, and the names of the files that were written: ``maps.pt`` with the
 fitted linear layers, and in ``hypotheses/`` and ``checkpoints/`` one for each row. A name is added before its
@@ -24,10 +24,12 @@ from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.models.linearized.model import ARCHITECTURE, plain_options
 
 #: Name of the row in which no layer is replaced.
-NONE = "none"
+BASELINE = "none"
 
 #: Names of files that a probe writes: no others are removed, whatever ``probe.json`` says.
-_NAMES = re.compile(r"maps\.pt|hypotheses/none\.txt|(hypotheses|checkpoints)/(en|de)coder\.\d+(\.output)?\.(txt|pt)")
+_FILE_NAMES = re.compile(
+    r"maps\.pt|hypotheses/none\.txt|(hypotheses|checkpoints)/(en|de)coder\.\d+(\.output)?\.(txt|pt)"
+)
 
 _FOLDERS = ("hypotheses", "checkpoints")
 
@@ -56,7 +58,8 @@ class ProbeRecord:
     """A folder with the results of a probe so far.
 
     Attributes:
-        settings: everything that results depend on; a folder with others is refused, unless ``force`` removes them.
+        settings: everything that results depend on; a folder with results of other settings is refused, unless
+            ``force`` removes them.
         rows: finished rows by layer and state.
         files: names of the files that were written, in the folder.
     """
@@ -67,19 +70,19 @@ class ProbeRecord:
         self.rows: dict[tuple[str, str], ProbeRow] = {}
         self.files: list[str] = []
         # The record, and the file with all fitted linear layers.
-        self._file = self.folder / "probe.json"
-        self._maps = self.folder / "maps.pt"
+        self._record_path = self.folder / "probe.json"
+        self._fits_path = self.folder / "maps.pt"
         self._make_folders()
 
-        record = self._load()
+        record = self._read_record()
         if record and not force:
             self._resume(record)
         # Files of the user's own are neither replaced nor removed.
-        listed = record.get("files", [])
-        self._require_free(listed)
+        listed_files = record.get("files", [])
+        self._refuse_other_files(listed_files)
         if record and force:
-            self._remove(listed)
-        self._write(settings)
+            self._remove_files(listed_files)
+        self._write_record(settings)
 
     def _make_folders(self) -> None:
         for folder in (self.folder, *(self.folder / name for name in _FOLDERS)):
@@ -87,16 +90,16 @@ class ProbeRecord:
                 raise UserError(f"--output {self.folder}: {folder} is a link; give a folder of its own")
             folder.mkdir(parents=True, exist_ok=True)
 
-    def _load(self) -> dict[str, Any]:
-        """Return what ``probe.json`` has; nothing if there is none."""
-        if not self._file.exists():
+    def _read_record(self) -> dict[str, Any]:
+        """Return the content of ``probe.json``; empty if there is no such file."""
+        if not self._record_path.exists():
             return {}
-        require_file(self._file)
-        record: dict[str, Any] = json.loads(self._file.read_text(encoding="utf-8"))
+        require_file(self._record_path)  # raises if it is a pipe, for example
+        record: dict[str, Any] = json.loads(self._record_path.read_text(encoding="utf-8"))
         return record
 
     def _resume(self, record: Mapping[str, Any]) -> None:
-        """Take the finished rows of a record, which must have been made with the same settings."""
+        """Use the finished rows of a record; raise UserError if it was made with other settings."""
         settings = record["settings"]
         for name, value in self.settings.items():
             if settings.get(name) != value:
@@ -107,94 +110,95 @@ class ProbeRecord:
         self.rows = {(row["layer"], row["state"]): ProbeRow(**row) for row in record["rows"]}
         self.files = list(record.get("files", []))
 
-    def _require_free(self, listed: Iterable[str]) -> None:
-        """Raise UserError where a file has a name of a probe's, and is not one of those ``listed``."""
-        paths = [self._maps]
+    def _refuse_other_files(self, listed_files: Iterable[str]) -> None:
+        """Raise UserError if a file has the name of a probe's file and is not in the record."""
+        paths = [self._fits_path]
         for name in _FOLDERS:
             paths += (self.folder / name).iterdir()
         for path in paths:
             name = path.relative_to(self.folder).as_posix()
-            if os.path.lexists(path) and _NAMES.fullmatch(name) and name not in listed:
+            if os.path.lexists(path) and _FILE_NAMES.fullmatch(name) and name not in listed_files:
                 raise UserError(f"{path} exists and was not written by this probe; move it away")
 
-    def _remove(self, listed: Iterable[str]) -> None:
+    def _remove_files(self, listed_files: Iterable[str]) -> None:
         """Remove the files of an earlier probe."""
-        # A process that is killed here leaves a record of no settings, so that its remains are not taken for new.
-        self.files = list(filter(_NAMES.fullmatch, listed))
-        self._write({})
+        # If the process is killed here, the record has no settings, so that old files are not taken for new ones.
+        self.files = list(filter(_FILE_NAMES.fullmatch, listed_files))
+        self._write_record({})
         for name in self.files:
             (self.folder / name).unlink(missing_ok=True)
         self.files = []
 
-    def add(self, row: ProbeRow, hypotheses: list[str]) -> None:
+    def add_row(self, row: ProbeRow, hypotheses: list[str]) -> None:
         """Write a finished row and its translations."""
-        path = self._listed(self._name("hypotheses", row.layer, row.state, "txt"))
+        path = self._register_file(self._file_name("hypotheses", row.layer, row.state, "txt"))
         text = "".join(f"{sentence}\n" for sentence in hypotheses)
         with atomic_write(path) as file:
             file.write(text.encode())
         self.rows[row.layer, row.state] = row
-        self._write(self.settings)
+        self._write_record(self.settings)
 
-    def _write(self, settings: Mapping[str, Any]) -> None:
+    def _write_record(self, settings: Mapping[str, Any]) -> None:
         record = {
             "settings": settings,
             "rows": [asdict(row) for row in self.rows.values()],
             "files": self.files,
         }
         text = json.dumps(record, indent=2)
-        with atomic_write(self._file) as file:
+        with atomic_write(self._record_path) as file:
             file.write(f"{text}\n".encode())
 
-    def fits(self) -> Fits:
+    def read_fits(self) -> Fits:
         """Read the linear layers that have been fitted so far."""
-        if self._maps.name not in self.files or not self._maps.exists():
+        if self._fits_path.name not in self.files or not self._fits_path.exists():
             return {}
         fits = {}
-        for key, values in checkpoints.load(self._maps).items():
+        for key, values in checkpoints.load(self._fits_path).items():
             layer, state = key.split(" ")
             fits[layer, state] = LinearFit(**values)
         return fits
 
     def write_fits(self, fits: Fits) -> None:
         """Write the linear layers."""
-        path = self._listed(self._maps.name)
+        path = self._register_file(self._fits_path.name)
         checkpoints.save({" ".join(key): vars(fit) for key, fit in fits.items()}, path)
 
     def write_checkpoints(self, trained: Checkpoint, fits: Fits) -> None:
-        """Write the checkpoints of rows that have none, for the checkpoint of a trained model."""
+        """Write a checkpoint for each row that has none; ``trained`` is the checkpoint of the probed model."""
         for (layer, state), fit in fits.items():
-            path = self._listed(self._name("checkpoints", layer, state, "pt"))
+            path = self._register_file(self._file_name("checkpoints", layer, state, "pt"))
             if not path.exists():
                 write_linearized(trained, path, layer, state, fit)
 
-    def _listed(self, name: str) -> Path:
-        """Return the path of a file that is to be written, after its name is in the record."""
-        # If the process is killed while it writes the file, the next one may replace it.
+    def _register_file(self, name: str) -> Path:
+        """Add the name of a file to the record, and return the path to write it to."""
+        # Before the file is written: if the process is killed meanwhile, the next one may replace the file.
         if name not in self.files:
             self.files.append(name)
-            self._write(self.settings)
+            self._write_record(self.settings)
         return self.folder / name
 
     @staticmethod
-    def _name(kind: str, layer: str, state: str, suffix: str) -> str:
+    def _file_name(kind: str, layer: str, state: str, suffix: str) -> str:
         stem = f"{layer}.output" if state == "output" else layer
         return f"{kind}/{stem}.{suffix}"
 
 
 def write_linearized(trained: Checkpoint, output: str | Path, layer: str, state: str, fit: LinearFit) -> None:
     """Write the checkpoint of a ``linearized_transformer`` in which one layer is replaced, as after training it."""
-    values = trained.parameters
+    parameters = trained.parameters
     side, number = layer.split(".")
     prefix = f"{side}.layers.{int(number) - 1}."
-    like = next(value for name, value in values.items() if name.startswith(prefix))
+    layer_parameter = next(value for name, value in parameters.items() if name.startswith(prefix))
+    dtype = layer_parameter.dtype
     # The replaced layer stays in the checkpoint, as the linear layer's ``intact``.
     model = {}
-    for name, value in values.items():
+    for name, value in parameters.items():
         if name.startswith(prefix):
             name = f"{prefix}intact.{name.removeprefix(prefix)}"
         model[name] = value
-    model[f"{prefix}linear.weight"] = fit.weight.to(like.dtype)
-    model[f"{prefix}linear.bias"] = fit.bias.to(like.dtype)
+    model[f"{prefix}linear.weight"] = fit.weight.to(dtype)
+    model[f"{prefix}linear.bias"] = fit.bias.to(dtype)
     cfg: Any = trained.state.get("cfg") or OmegaConf.to_container(trained.cfg, resolve=True, enum_to_str=True)
     options = {
         "_name": ARCHITECTURE,

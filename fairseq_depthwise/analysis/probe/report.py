@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fairseq_depthwise.analysis.probe.record import NONE, ProbeRow
+from fairseq_depthwise.analysis.probe.record import BASELINE, ProbeRow
 from fairseq_depthwise.figures import draw_legend, draw_line, finish_panel, write_figure
 from fairseq_depthwise.modules.stack import SIDES
 from fairseq_depthwise.tables import aligned, decimal
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: State of a row -> its title.
-_STATES = {"": "", "pair": ", (Out, Cell) linear", "output": ", Out linear, Cell passed on"}
+_STATE_TITLES = {"": "", "pair": ", (Out, Cell) linear", "output": ", Out linear, Cell passed on"}
 
 
 @dataclass(frozen=True)
 class ProbedModel:
-    """The results of a probe: a row of the intact model, then one of each layer for each state."""
+    """The results of a probe: the row of the intact model, then a row for each state and layer."""
 
     checkpoint: str
     architecture: str
@@ -42,14 +42,14 @@ class ProbedModel:
         """The states of the rows: "" for models whose layers have one output."""
         return tuple(dict.fromkeys(row.state for row in self.rows[1:]))
 
-    def change(self, row: ProbeRow) -> float | None:
-        """Return the change of the score relative to the intact model, in per cent; negative for a loss."""
+    def compute_change(self, row: ProbeRow) -> float | None:
+        """Return the change of the score in percent of the intact model's, negative for a loss; None if that is 0."""
         if not self.intact.score:
             return None
         return 100 * (row.score - self.intact.score) / self.intact.score
 
-    def rows_of(self, state: str, side: str) -> dict[int, ProbeRow]:
-        """Return number of a layer, from 1 -> its row."""
+    def select_rows(self, state: str, side: str) -> dict[int, ProbeRow]:
+        """Return the rows of a state and a side by the number of their layer, from 1."""
         rows = {}
         for row in self.rows:
             row_side, _, layer = row.layer.partition(".")
@@ -57,15 +57,15 @@ class ProbedModel:
                 rows[int(layer)] = row
         return rows
 
-    def document(self) -> dict[str, Any]:
-        """Return one object of JSON; ``change`` is in per cent of the intact model's score, ``unexplained`` a share."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the results as a JSON object: ``change`` in percent, ``unexplained`` from 0 to 1."""
         rows = []
         for row in self.rows:
             document = {
                 "layer": row.layer,
                 "state": row.state,
                 "score": row.score,
-                "change": self.change(row),
+                "change": self.compute_change(row),
                 "error": row.error,
                 "unexplained": row.unexplained,
                 "positions": row.positions,
@@ -84,56 +84,56 @@ class ProbedModel:
 # --- table -----------------------------------------------------------------------------------------------------------
 
 
-def as_text(models: Sequence[ProbedModel]) -> str:
+def format_tables(models: Sequence[ProbedModel]) -> str:
     """Return the paper's table for each model and state."""
     tables = []
     for model in models:
-        tables += [_table(model, state) for state in model.states]
+        tables += [_format_table(model, state) for state in model.states]
     return "\n".join(tables)
 
 
-def _table(model: ProbedModel, state: str) -> str:
-    """Return a line for each number of a layer, with cells for the encoder and cells for the decoder."""
+def _format_table(model: ProbedModel, state: str) -> str:
+    """Return a line for each layer number, with cells for the encoder and cells for the decoder."""
     intact = model.intact
-    # The header, and the row of the intact model, which has the same score on both sides.
-    header, first = ["layer"], [NONE]
+    # The score of the intact model is on both sides.
+    header, baseline = ["layer"], [BASELINE]
     for side in SIDES:
         header += [f"{side} {intact.metric}", "change %", "unexplained %"]
-        first += [f"{intact.score:.2f}", "0.00", "-"]
+        baseline += [f"{intact.score:.2f}", "0.00", "-"]
 
-    sides = [model.rows_of(state, side) for side in SIDES]
-    lines = [header, first]
+    rows_by_side = [model.select_rows(state, side) for side in SIDES]
+    lines = [header, baseline]
     # Encoder and decoder may have different depths, or only some layers were replaced.
-    for layer in sorted(set().union(*sides)):
+    for layer in sorted(set().union(*rows_by_side)):
         line = [str(layer)]
-        for rows in sides:
-            line += _cells(model, rows.get(layer))
+        for rows in rows_by_side:
+            line += _format_cells(model, rows.get(layer))
         lines.append(line)
-    return f"{model.checkpoint}: {model.architecture}{_STATES[state]}\n{intact.signature}\n{aligned(lines)}"
+    return f"{model.checkpoint}: {model.architecture}{_STATE_TITLES[state]}\n{intact.signature}\n{aligned(lines)}"
 
 
-def _cells(model: ProbedModel, row: ProbeRow | None) -> list[str]:
+def _format_cells(model: ProbedModel, row: ProbeRow | None) -> list[str]:
     if row is None:
         return ["-", "-", "-"]
     unexplained = None if row.unexplained is None else 100 * row.unexplained
-    return [decimal(row.score, ".2f"), decimal(model.change(row), "+.2f"), decimal(unexplained, ".2f")]
+    return [decimal(row.score, ".2f"), decimal(model.compute_change(row), "+.2f"), decimal(unexplained, ".2f")]
 
 
 # --- figure ----------------------------------------------------------------------------------------------------------
 
 
-def write_figure_of(path: str, models: Sequence[ProbedModel], titles: Sequence[str]) -> None:
+def write_probe_figure(path: str, models: Sequence[ProbedModel], titles: Sequence[str]) -> None:
     """Draw the change of the score over layers, encoder and decoder side by side, a line for each model and state."""
     curves, labels = [], []
     for title, model in zip(titles, models, strict=True):
         for state in model.states:
             curves.append((model, state))
-            labels.append(f"{title}{_STATES[state]}")
+            labels.append(f"{title}{_STATE_TITLES[state]}")
     # A side of which no layer was replaced has no panel.
     layers: dict[str, list[int]] = {side: [] for side in SIDES}
     for model, state in curves:
         for side in SIDES:
-            layers[side] += model.rows_of(state, side)
+            layers[side] += model.select_rows(state, side)
     sides = [side for side in SIDES if layers[side]]
     deepest = max(max(layers[side]) for side in sides)
 
@@ -144,19 +144,22 @@ def write_figure_of(path: str, models: Sequence[ProbedModel], titles: Sequence[s
         panels[0].set_ylabel(f"change of {models[0].intact.metric} (%)")
         draw_legend(figure, lines, labels)
 
-    write_figure(path, (len(sides) * min(3.2 + 0.12 * deepest, 8), 3.2 + 0.25 * len(curves)), draw)
+    # Inches: a panel is wider for deep models, and the legend has a line for each curve.
+    width = len(sides) * min(3.2 + 0.12 * deepest, 8)
+    height = 3.2 + 0.25 * len(curves)
+    write_figure(path, (width, height), draw)
 
 
 def _draw_side(axes: Axes, side: str, curves: Sequence[tuple[ProbedModel, str]]) -> list[Any]:
     """Draw the layers of one side, and return the lines."""
     axes.axhline(0, color="black", linewidth=0.8)
     lines = []
-    for place, (model, state) in enumerate(curves):
+    for number, (model, state) in enumerate(curves):
         points = []
-        for layer, row in model.rows_of(state, side).items():
+        for layer, row in model.select_rows(state, side).items():
             # Where the intact model scores 0, nothing is drawn.
-            change = model.change(row)
+            change = model.compute_change(row)
             points.append((layer, math.nan if change is None else change))
-        lines.append(draw_line(axes, points, place))
+        lines.append(draw_line(axes, points, number))
     finish_panel(axes, side, "layer made linear", "")
     return lines

@@ -23,10 +23,10 @@ def numbers_of(batches: Any) -> list[int]:
 
 def test_sentences_are_chosen_by_a_budget_always_the_same(tmp_path: Path, data: str) -> None:
     path = checkpoint_of(tmp_path, DEPTHWISE)
-    sizes: Any = load_model(path, data).sentences("train").tgt_sizes
+    sizes: Any = load_model(path, data).dataset("train").tgt_sizes
 
     def choose(tokens: int) -> list[list[int]]:
-        chosen = load_model(path, data).batches("train", max_tokens_used=tokens, max_tokens=20)
+        chosen = load_model(path, data).batches("train", target_token_budget=tokens or None, max_tokens=20)
         return [list(map(int, batch)) for batch in chosen.batch_sampler]
 
     few, more, whole = choose(60), choose(150), choose(0)
@@ -53,7 +53,7 @@ def test_sentences_that_are_too_long(tmp_path: Path, data: str) -> None:
 def test_moments_are_those_of_each_sentence_alone(kind: str, tmp_path: Path, data: str) -> None:
     loaded = load_model(checkpoint_of(tmp_path, kind), data)
     model = LinearizedTransformer(loaded.model, ["encoder.2", "decoder.1"])
-    dataset: Any = loaded.sentences("test")
+    dataset: Any = loaded.dataset("test")
     cpu = torch.device("cpu")
     whole = collect_moments(model, loaded.batches("test", max_tokens=1000), cpu)
     alone = collect_moments(model, loaded.batches("test", max_tokens=1), cpu)

@@ -102,7 +102,7 @@ def test_fewer_positions_than_features(count: int) -> None:
 def test_the_first_features_alone() -> None:
     below, above = curved()
     whole = moments_of(below, above)
-    part = whole.of_first(2)
+    part = whole.select_first_features(2)
     expected = moments_of(below[:, :2], above[:, :2])
     torch.testing.assert_close(part.fit().weight, expected.fit().weight, rtol=0, atol=1e-12)
     assert part.fit().error == pytest.approx(expected.fit().error)

@@ -15,7 +15,6 @@ from probe_checkpoints import checkpoint_of
 from fairseq_depthwise import cli
 from fairseq_depthwise.analysis.loaded_model import load_model
 from fairseq_depthwise.analysis.probe import probe
-from fairseq_depthwise.analysis.probe.probe import translate_subset
 
 DEPTHWISE = "depthwise_lstm_transformer"
 
@@ -42,12 +41,13 @@ def test_numbers_that_would_give_other_translations(words: str, tmp_path: Path) 
 def translated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Something for each row that is translated."""
     calls: list[int] = []
+    original = probe.Probe.translate_subset
 
     def translate(*arguments: Any) -> list[str]:
         calls.append(1)
-        return translate_subset(*arguments)
+        return original(*arguments)
 
-    monkeypatch.setattr(probe, "translate_subset", translate)
+    monkeypatch.setattr(probe.Probe, "translate_subset", translate)
     return calls
 
 
@@ -79,13 +79,15 @@ def test_stopped_between_rows(
     path, layers = trained(tmp_path, "transformer"), ["--layers", "encoder.1,encoder.2"]
     expected = document(*quick(path, data, tmp_path / "whole"), *layers)
 
+    original = probe.Probe.translate_subset
+
     def stop(*arguments: Any) -> list[str]:
         if (tmp_path / "stopped/hypotheses/none.txt").exists():
             raise KeyboardInterrupt
-        return translate_subset(*arguments)
+        return original(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(probe, "translate_subset", stop)
+        patch.setattr(probe.Probe, "translate_subset", stop)
         assert cli.main(list(map(str, [*quick(path, data, tmp_path / "stopped"), *layers]))) == 130
     translated.clear()
     assert document(*quick(path, data, tmp_path / "stopped"), *layers) == expected

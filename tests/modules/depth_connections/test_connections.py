@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.analysis.connection_sources import Source, Trace, WatchedConnection, sources_of
+from fairseq_depthwise.analysis.connection_sources import Source, Trace, WatchedConnection, find_sources
 from fairseq_depthwise.models.sdt.model import CONNECTIONS
 from fairseq_depthwise.modules.depth_connections.hyper import ManifoldMixing
 from fairseq_depthwise.modules.stack import Connection, StackShape
@@ -83,7 +83,7 @@ def test_what_is_read_is_the_weighted_sum_of_the_sources(form: str) -> None:
     states, read, outputs, counts = [connection.initial_state(embedded)], [], [], []
     for index, layer in enumerate([*branches()[:4], None]):
         added = [above - below for above, below in zip(outputs, read, strict=True)]
-        sources = sources_of(connection, Trace(states, added))
+        sources = find_sources(connection, Trace(states, added))
         counts.append(len(sources))
         result = connection.layer_input(states[-1], index) if layer else connection.output(states[-1])
         if sources:
@@ -173,7 +173,7 @@ def test_weights_of_value_residuals() -> None:
     states = [connection.initial_state(torch.randn(2, 3, WIDTH))] * 4
     weights = []
     for count in (1, 2, 3, 4):
-        sources = sources_of(connection, Trace(states[:count], []))
+        sources = find_sources(connection, Trace(states[:count], []))
         weights.append({name: float(source.weight) for name, source in sources.items()})
     names = ("values of layer 1", "its own values")
     assert weights == [{}, dict.fromkeys(names, 0.5), dict(zip(names, (0.25, -2.0), strict=True)), {}]
@@ -189,10 +189,10 @@ def test_parts_of_sources_sum_up_to_what_is_read(form: str) -> None:
     readers = []
 
     def see(place: Any, trace: Trace, read: Tensor) -> Tensor:
-        sources = sources_of(connection, trace)
+        sources = find_sources(connection, trace)
         if sources:
             readers.append(place)
-            torch.testing.assert_close(sum(map(Source.part, sources.values())), read)
+            torch.testing.assert_close(sum(map(Source.weighted_value, sources.values())), read)
         return read
 
     layers, embedded = branches(), torch.randn(2, 3, WIDTH, dtype=torch.float64)
