@@ -66,7 +66,7 @@ def input_files(model: str) -> list[str]:
         if os.path.isdir(folder) and not os.path.isfile(best):
             files += [entry.path for entry in os.scandir(folder)]
         else:
-            files.append(best if os.path.isdir(folder) else part)
+            files.append(best if os.path.isdir(part) else part)
     return files
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fairseq_compat import UserError
 from fairseq_compat.provenance import digest_of_file
-from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folders, moved_file
+from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folders, input_files, moved_file
 from fairseq_depthwise.translation.export_formats import format_of_graphs
 
 
@@ -43,6 +43,7 @@ def test_a_checkpoint_beside_other_files(run: Path) -> None:
         for find in (checkpoint_files, format_of_graphs):
             with pytest.raises(UserError, match=name):
                 find(str(folder))
+        assert input_files(str(folder / name)) == [str(folder / name)]
         (folder / name).unlink()
 
 
