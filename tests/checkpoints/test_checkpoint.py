@@ -8,15 +8,15 @@ import pytest
 import torch
 from tiny_checkpoints import tiny_checkpoint
 
-from fairseq_compat import UserError, belonging
+from fairseq_compat import UserError, provenance
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 
 
 def test_what_is_written_is_what_was_read(tmp_path: Path) -> None:
-    state, model = tiny_checkpoint(extra={belonging.ENTRY: {"source_lang": "src"}})
+    state, model = tiny_checkpoint(extra={provenance.ENTRY: {"source_lang": "src"}})
     torch.save(state, tmp_path / "model.pt")
     checkpoint = Checkpoint.open(str(tmp_path / "model.pt"), with_digest=True)
-    assert checkpoint.digest == belonging.file_digest(str(tmp_path / "model.pt"))
+    assert checkpoint.digest == provenance.file_digest(str(tmp_path / "model.pt"))
     assert checkpoint.architecture == "sdt_transformer"
     assert checkpoint.updates == 1200
     assert checkpoint.provenance == {"source_lang": "src"}
