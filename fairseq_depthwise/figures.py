@@ -1,4 +1,4 @@
-"""Figures: where they may be written, and their style. matplotlib is imported only to draw."""
+"""Figures: their paths and their style. matplotlib is imported only to draw."""
 
 from __future__ import annotations
 

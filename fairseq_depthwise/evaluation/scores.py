@@ -81,9 +81,9 @@ class MetricSpec:
     """A value of ``--metric``.
 
     Attributes:
-        help: what it is, for the option's help.
+        help: its description, for the option's help.
         scorer: returns sacreBLEU's object; its arguments are options of ``score``.
-        text: what it scores: "detokenized" or "tokenized" text, or "answers", which are right or wrong as a whole.
+        text: type of text: "detokenized", "tokenized", or "answers", each of which is correct or not as a whole.
         prepare: changes a sentence before it is scored.
         signature: entries of sacreBLEU's signature that describe ``prepare``.
         options: the options of ``score`` that ``scorer`` takes.

@@ -107,7 +107,7 @@ def _split_into_windows(run: Run) -> Iterator[Window]:
         if reading.split != TRAINING[0] or "train_wall" not in reading.values:
             continue
         update, seconds = reading.update, reading.values["train_wall"]
-        # Of the first line, only the part after the last epoch's line.
+        # Count only the part of the first line after the last epoch.
         begin = max(before, done)
         if update > begin:
             yield Window(begin, update, seconds * (update - begin) / (update - before))

@@ -76,14 +76,14 @@ class Run:
 
     Attributes:
         source: the log, or the folder of event files.
-        readings: what was logged, in order.
+        readings: the logged metrics, in order.
         options: options of the last process.
         updates: number of updates.
         seconds: time of training, without pauses, start-up and repeated updates.
         parameters: number of parameters that was logged last, after ``counted`` updates.
         continued: the updates after which another process continued.
-        starts, epochs (by number): what hours of training are computed from
-            (:mod:`fairseq_depthwise.reports.training_hours`).
+        starts: the options of each process, for :mod:`fairseq_depthwise.reports.training_hours`.
+        epochs: number of an epoch -> its last line, for the same.
         ended: whether fairseq-train finished.
         begins: whether the next reading is the first of a process.
         wall: fairseq's clock, which starts at 0 in every process.
@@ -176,7 +176,7 @@ class Run:
         return False
 
     def _forget_from(self, update: int) -> None:
-        """Forget what was read from an update on, since another process continued before it."""
+        """Drop the readings from an update on: another process continued before it."""
         self.readings = [reading for reading in self.readings if reading.update < update]
         self.updates, self.seconds_before = 0, 0.0
         if self.readings:
