@@ -1,4 +1,4 @@
-"""Tables and a figure of the results of a plan of ``recipes/sweep.py``.
+"""Make tables and a figure from the results of a plan of ``recipes/sweep.py``.
 
 python benchmarks/comparison.py recipes/plans/multi30k.toml --figure docs/figures/protocol_multi30k.svg
 """
@@ -18,12 +18,12 @@ import sweep
 from plan_results import (
     Comparison,
     Difference,
+    collect_processor_minutes,
     complete_results,
+    compute_difference,
     count_failures,
-    difference_of,
     final_results,
     measures,
-    processor_minutes,
 )
 from plans import LOSSES, Plan, Run, loss_of
 from recipe_step import run_step
@@ -37,57 +37,57 @@ from recipes import system_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Parts of the open form of depth-wise LSTMs, which variants of a system have some of.
+#: Parts of the open form of the depth-wise LSTM; each variant of the system has some of them.
 PARTS = {"bias", "gain", "skip"}
 
 
-def tables_of(plan: Plan) -> dict[str, str]:
+def make_tables(plan: Plan) -> dict[str, str]:
     """Return the tables of all trainings that have ended, in Markdown."""
     return {
-        "grid": _grid(plan),
-        "final": _final(plan),
-        "compared": _compared(plan),
-        "scores": _scores(plan),
-        "parts": _parts(plan),
+        "grid": _make_grid_table(plan),
+        "final": _make_final_table(plan),
+        "compared": _make_comparison_table(plan),
+        "scores": _make_score_table(plan),
+        "parts": _make_parts_table(plan),
     }
 
 
 # --- trainings --------------------------------------------------------------------------------------------------------
 
 
-def _grid(plan: Plan) -> str:
+def _make_grid_table(plan: Plan) -> str:
     """Return the validation losses of all combinations that were tried, the best in bold."""
     tuned = [system for system in plan.systems if plan.tuned_as(system) == system]
-    # A column for each combination of any system: the grids of two systems may have grown in different directions.
-    columns = {run.values: _title(run) for system in tuned for run in plan.grid(system)}
+    # A column for every combination that any system has: grids of two systems may have grown in different directions.
+    columns = {run.values: _format_values(run) for system in tuned for run in plan.grid(system)}
     table = Table("system", *columns.values())
     for system in tuned:
         row = {"system": f"`{system}`"}
         best = plan.best(system)
         for values, column in columns.items():
             run = Run(system, 1, values)
-            row[column] = _loss_cell(plan, run)
+            row[column] = _format_loss(plan, run)
             if best is not None and best.values == values and plan.result(run) is not None:
-                row[column] = f"**{row[column]}**{_edge(plan, run)}"
+                row[column] = f"**{row[column]}**{_mark_edge(plan, run)}"
         table.add(row)
     runs = list(plan.runs())
     ended = [run for run in runs if plan.result(run) is not None]
     return f"{table.markdown()}\n{len(ended)} of {len(runs)} trainings have ended, final ones included.\n"
 
 
-def _title(run: Run) -> str:
+def _format_values(run: Run) -> str:
     return ", ".join(f"{axis} {value:g}" for axis, value in run.values or ())
 
 
-def _loss_cell(plan: Plan, run: Run) -> str:
+def _format_loss(plan: Plan, run: Run) -> str:
     result = plan.result(run)
     if result is None:
         return "-"
     return "failed" if "failed" in result else f"{loss_of(result):.3f}"
 
 
-def _edge(plan: Plan, run: Run) -> str:
-    """Return a remark on a best combination beside which a lower or higher value could not be tried."""
+def _mark_edge(plan: Plan, run: Run) -> str:
+    """Return a remark if the best combination is at an edge of the grid, where no further value could be tried."""
     axes = []
     for axis, value in run.values or ():
         tried = {*plan.axes[axis], *plan.content["beyond"].get(axis, [])}
@@ -98,60 +98,60 @@ def _edge(plan: Plan, run: Run) -> str:
     return f" (edge of {', '.join(axes)})" if axes else ""
 
 
-def _final(plan: Plan) -> str:
-    """Return losses, scores and processor time of the final trainings, and the registered comparisons below."""
+def _make_final_table(plan: Plan) -> str:
+    """Return losses, scores and processor time of the final trainings, followed by the registered comparisons."""
     digits = dict.fromkeys(LOSSES.values(), 3) | dict.fromkeys(plan.metrics, 2)
     table = Table("system", "parameters", *plan.axes, "seeds", *digits, "processor minutes")
     for system in plan.systems:
         results = list(final_results(plan, system).values())
         if not results:
             continue
-        # Failed seeds are named, and count as no result.
+        # Failed seeds are reported, but are not among the results.
         failures = count_failures(plan, system)
         first = results[0]
         row = {
             "system": f"`{system}`",
             "parameters": f"{first['parameters']:,}",
             "seeds": f"{len(results)}, {failures} failed" if failures else str(len(results)),
-            "processor minutes": spread(processor_minutes(results), 0),
+            "processor minutes": spread(collect_processor_minutes(results), 0),
         }
         for axis, value in first["values"].items():
             row[axis] = f"{value:g}"
         for name, places in digits.items():
-            # Nobody looks at them before all have ended.
+            # Hidden until all seeds have ended: nobody looks at interim results of a registered plan.
             numbers = [] if failures is None else measures(plan, results, name)
             row[name] = spread(numbers, places)
         table.add(row)
     if not table.rows:
         return "No final training has ended yet.\n"
-    return table.markdown() + _registered(plan)
+    return table.markdown() + _describe_registered(plan)
 
 
 # --- comparisons ------------------------------------------------------------------------------------------------------
 
 
-def _registered(plan: Plan) -> str:
+def _describe_registered(plan: Plan) -> str:
     """Return the plan's primary comparison and its secondary ones in words, when all of their trainings have ended."""
     complete = complete_results(plan)
     text = ""
     label = ""
     for entry in (plan.content["primary"], *plan.content.get("secondary", [])):
         comparison = Comparison.of(entry)
-        text += _failures(plan, comparison, label)
+        text += _describe_failures(plan, comparison, label)
         if complete.keys() >= set(comparison.systems):
-            difference = difference_of(plan, comparison)
+            difference = compute_difference(plan, comparison)
             each = ", ".join(map(difference.text, difference.each))
             mean, low, high = map(difference.text, (difference.mean, difference.low, difference.high))
             text += (
                 f"\n{label}{comparison}, {comparison.metric}, seed by seed: {each}. Mean {mean}; 95 % interval over "
-                f"seeds {low} to {high} (Student){_over_sentences(plan, comparison)}: "
+                f"seeds {low} to {high} (Student){_describe_bootstrap(plan, comparison)}: "
                 f"{comparison.verdict(difference)} at this size.\n"
             )
         label = "Secondary: "
     return text
 
 
-def _failures(plan: Plan, comparison: Comparison, label: str) -> str:
+def _describe_failures(plan: Plan, comparison: Comparison, label: str) -> str:
     """Return a sentence on failed trainings of a comparison, when all have ended; nothing where none failed."""
     # A mean over the seeds that did not fail would be biased.
     failures = {system: count_failures(plan, system) for system in comparison.systems}
@@ -161,7 +161,7 @@ def _failures(plan: Plan, comparison: Comparison, label: str) -> str:
     return f"\n{label}{comparison}, {comparison.metric}: undecided, since trainings have failed: {named}.\n"
 
 
-def _over_sentences(plan: Plan, comparison: Comparison) -> str:
+def _describe_bootstrap(plan: Plan, comparison: Comparison) -> str:
     """Return a bootstrap's interval over seeds and sentences, which decides nothing; of two systems' BLEU only."""
     if comparison.metric != "sacrebleu" or comparison.minus:
         return ""
@@ -174,7 +174,7 @@ def _over_sentences(plan: Plan, comparison: Comparison) -> str:
     return f", over seeds and sentences {low:+.2f} to {high:+.2f} (bootstrap). By the first"
 
 
-def _compared(plan: Plan) -> str:
+def _make_comparison_table(plan: Plan) -> str:
     """Return the plan's comparisons of two systems, by default all pairs.
 
     The p values of all but the primary one are corrected by Holm for their number; those of pairs that cannot be
@@ -186,7 +186,7 @@ def _compared(plan: Plan) -> str:
     differences: dict[tuple[str, str], list[Difference]] = {}
     for system, base in pairs:
         if complete.keys() >= {system, base}:
-            differences[system, base] = [difference_of(plan, Comparison(system, base, name)) for name in names]
+            differences[system, base] = [compute_difference(plan, Comparison(system, base, name)) for name in names]
     if not differences:
         return "No two systems can be compared yet.\n"
 
@@ -208,7 +208,7 @@ def _compared(plan: Plan) -> str:
     return table.markdown()
 
 
-def _scores(plan: Plan) -> str:
+def _make_score_table(plan: Plan) -> str:
     """Return a table for a first page: each system's parameters and scores, and the difference from the base.
 
     Empty for plans of several shapes or variants of a system, which the recipe does not describe.
@@ -229,7 +229,7 @@ def _scores(plan: Plan) -> str:
         for name in plan.metrics:
             row[name] = spread(measures(plan, results.values(), name), 2)
         if system != base and base in complete:
-            row["difference (95 %)"] = str(difference_of(plan, Comparison(system, base, metric)))
+            row["difference (95 %)"] = str(compute_difference(plan, Comparison(system, base, metric)))
         table.add(row)
     return table.markdown()
 
@@ -237,13 +237,13 @@ def _scores(plan: Plan) -> str:
 # --- parts of the open form -------------------------------------------------------------------------------------------
 
 
-def _parts(plan: Plan) -> str:
-    """Return losses and scores of all sets of parts of the open form, and the effect of each part over all of them.
+def _make_parts_table(plan: Plan) -> str:
+    """Return losses and scores with each subset of the parts of the open form, and the mean effect of each part.
 
-    ``depthwise_lstm-PART_PART`` are systems of this plan; the one of the recipe's name has those with no part and all.
-    Empty for a plan of something else, and before all have been trained.
+    Subsets are systems of this plan, named ``depthwise_lstm-PART_PART``; those with no part and with all are systems of
+    the recipe's own plan. Empty for other plans, and before all subsets have been trained.
     """
-    results = _results_by_parts(plan)
+    results = _group_by_parts(plan)
     if not results:
         return ""
     warm = plan.content["warm_up"] * plan.content["updates"]["final"]
@@ -252,12 +252,12 @@ def _parts(plan: Plan) -> str:
     after_warm_up, *names = digits
     table = Table("parts", *digits)
 
-    # Set of parts -> column -> its number with each seed.
+    # Subset of parts -> column -> number with each seed.
     numbers: dict[frozenset[str], dict[str, np.ndarray]] = {}
     for parts in sorted(results, key=lambda parts: (len(parts), *sorted(parts))):
-        of_seeds = [results[parts][seed] for seed in plan.content["seeds"]]
-        numbers[parts] = {name: np.array(measures(plan, of_seeds, name)) for name in names}
-        numbers[parts][after_warm_up] = np.array([dict(result["valid"])[warm] for result in of_seeds])
+        seed_results = [results[parts][seed] for seed in plan.content["seeds"]]
+        numbers[parts] = {name: np.array(measures(plan, seed_results, name)) for name in names}
+        numbers[parts][after_warm_up] = np.array([dict(result["valid"])[warm] for result in seed_results])
         row = {"parts": " + ".join(sorted(parts)) or "none"}
         for column, values in numbers[parts].items():
             row[column] = spread(list(values), digits[column])
@@ -273,8 +273,8 @@ def _parts(plan: Plan) -> str:
     return table.markdown()
 
 
-def _results_by_parts(plan: Plan) -> dict[frozenset[str], dict[int, dict[str, Any]]]:
-    """Return the final results of all sets of parts of the open form, by seed; empty unless all are there."""
+def _group_by_parts(plan: Plan) -> dict[frozenset[str], dict[int, dict[str, Any]]]:
+    """Return subset of parts -> seed -> final result; empty unless all subsets of the open form have been trained."""
     results = {}
     for name in plan.systems:
         system, _, variant = name.partition("-")
@@ -285,14 +285,14 @@ def _results_by_parts(plan: Plan) -> dict[frozenset[str], dict[int, dict[str, An
         return {}
     whole = Plan(sweep.PLANS / f"{plan.recipe}.toml", plan.results.parent)
     all_parts = frozenset().union(*results)
-    # The two ends are systems of the recipe's own plan.
+    # The subsets with no part and with all parts are systems of the recipe's own plan.
     results[frozenset()] = final_results(whole, "depthwise_lstm")
     results[all_parts] = final_results(whole, "depthwise_lstm_open")
-    # All sets of parts, or a part's effect would be confounded with others'.
+    # With a subset missing, the effect of a part would be confounded with that of others.
     if len(results) < 2 ** len(all_parts):
         return {}
     seeds = set(plan.content["seeds"])
-    return results if all(seeds <= of_seeds.keys() for of_seeds in results.values()) else {}
+    return results if all(seeds <= results_by_seed.keys() for results_by_seed in results.values()) else {}
 
 
 # --- figure -----------------------------------------------------------------------------------------------------------
@@ -308,32 +308,34 @@ def draw(plan: Plan, figure: Figure) -> None:
         seeds = [seed for seed in results if seed in complete[base]]
         for axes, (curve, title) in zip(losses, LOSSES.items(), strict=True):
             updates = [update for update, _ in results[seeds[0]][curve]]
-            curves = _curves(results, curve, seeds) - _curves(complete[base], curve, seeds)
+            curves = _stack_curves(results, curve, seeds) - _stack_curves(complete[base], curve, seeds)
             mean, deviation = curves.mean(axis=0), curves.std(axis=0, ddof=1)
             axes.plot(updates, mean, label=system, markevery=2, markersize=4, **style)
             axes.fill_between(updates, mean - deviation, mean + deviation, color=style["color"], alpha=0.2, linewidth=0)
             axes.set(title=f"{title}, minus {base}'s", xlabel="updates", ylim=(-0.25, 0.5))
-        of_seeds = measures(plan, results.values(), metric)
-        scores.plot([number] * len(of_seeds), of_seeds, linestyle="none", alpha=0.6, **style)
-        scores.plot([number - 0.3, number + 0.3], [fmean(of_seeds)] * 2, color=style["color"])
+        seed_scores = measures(plan, results.values(), metric)
+        scores.plot([number] * len(seed_scores), seed_scores, linestyle="none", alpha=0.6, **style)
+        scores.plot([number - 0.3, number + 0.3], [fmean(seed_scores)] * 2, color=style["color"])
     losses[0].set_ylabel("bits a token")
     losses[0].legend(fontsize="small")
     scores.set(title=f"{metric} of each seed, and mean", xticks=[], xlim=(-0.6, len(complete) - 0.4))
 
 
-def _curves(results: dict[int, dict[str, Any]], curve: str, seeds: Sequence[int]) -> np.ndarray:
-    """Return losses (seeds x updates)."""
+def _stack_curves(results: dict[int, dict[str, Any]], curve: str, seeds: Sequence[int]) -> np.ndarray:
+    """Return the losses of a curve, seeds x updates."""
     return np.array([np.array(results[seed][curve])[:, 1] for seed in seeds])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("plan", type=Path, metavar="PLAN", help="a TOML file of recipes/plans")
-    parser.add_argument("--results", type=Path, default=sweep.RESULTS, help="folder (default: docs/records/protocol)")
-    parser.add_argument("--figure", metavar="FILE", help="a picture that is written, too, over an earlier one")
+    parser.add_argument(
+        "--results", type=Path, default=sweep.RESULTS, help="folder of results (default: docs/records/protocol)"
+    )
+    parser.add_argument("--figure", metavar="FILE", help="also draw a figure into this file, replacing an earlier one")
     options = parser.parse_args()
     plan = Plan(options.plan, options.results)
-    print("\n".join(tables_of(plan).values()))
+    print("\n".join(make_tables(plan).values()))
     if options.figure:
         write_figure(options.figure, (13, 4), lambda figure: draw(plan, figure))
 

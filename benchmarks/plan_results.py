@@ -12,10 +12,10 @@ import records  # noqa: F401  # puts the folders of the recipes on the path
 from plans import HOPS, LOSSES, Plan, Run
 from scipy.stats import ttest_1samp
 
-#: Of a training, as its JSON file has it.
+#: The result of a training: the contents of its JSON file.
 Result = Mapping[str, Any]
 
-#: What "hops" counts as answered, in percent of the sentences.
+#: Accuracy in percent from which "hops" counts a number of steps as answered.
 _ANSWERED = 90
 
 
@@ -23,10 +23,10 @@ class Difference(NamedTuple):
     """A system's scores minus a base's, seed by seed.
 
     Attributes:
-        each: the differences.
-        low, high: of Student's interval of 95 % for their mean.
-        p: of Student's test that the mean is 0, two-sided.
-        digits: that are shown.
+        each: the difference with each seed.
+        low, high: ends of Student's 95 % interval for the mean.
+        p: p value of Student's two-sided test that the mean is 0.
+        digits: number of decimals shown.
     """
 
     each: list[float]
@@ -37,11 +37,11 @@ class Difference(NamedTuple):
 
     @classmethod
     def of(cls, systems: Sequence[float], bases: Sequence[float], digits: int = 2) -> Difference:
-        """Compare pairs by Student's test."""
+        """Compare paired scores by Student's t test."""
         each = [system - base for system, base in zip(systems, bases, strict=True)]
         test = ttest_1samp(each, 0)
         low, high = test.confidence_interval(0.95)
-        # Without any difference there is no variance to divide by.
+        # If all differences are 0, the test divides by a variance of 0.
         p = float(test.pvalue) if any(each) else 1.0
         return cls(each, float(low), float(high), p, digits)
 
@@ -50,7 +50,7 @@ class Difference(NamedTuple):
         return fmean(self.each)
 
     def text(self, number: float) -> str:
-        """Return one of its numbers with its sign and digits."""
+        """Format a number with its sign and ``digits`` decimals."""
         return f"{number:+.{self.digits}f}"
 
     def __str__(self) -> str:
@@ -62,8 +62,8 @@ class Comparison:
     """A registered comparison of two systems, or of the same two at two depths.
 
     Attributes:
-        system, base: whose difference it is, seed by seed.
-        metric: a metric of the plan, a value of :data:`LOSSES`, or "hops" (:func:`hops_answered`).
+        system, base: the systems that are compared, seed by seed: system minus base.
+        metric: a metric of the plan, a value of :data:`LOSSES`, or "hops" (:func:`count_answered_hops`).
         margin: how much worse than the base the system may be.
         minus: a system and a base whose difference is subtracted.
     """
@@ -76,20 +76,20 @@ class Comparison:
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Comparison:
-        """Return the comparison of an entry of a plan."""
+        """Build the comparison from an entry of a plan."""
         minus = entry.get("minus")
         pair = (minus["system"], minus["base"]) if minus else None
         return cls(entry["system"], entry["base"], entry["metric"], entry.get("margin", 0.0), pair)
 
     @property
     def systems(self) -> list[str]:
-        """All systems that it needs."""
+        """All systems that the comparison needs."""
         return [self.system, self.base, *(self.minus or ())]
 
     def verdict(self, difference: Difference) -> str:
         """Return whether the 95 % interval supports "better than the base, or not worse by more than the margin"."""
         low, high = difference.low, difference.high
-        # Of a loss the lower is the better.
+        # Lower losses are better.
         if self.metric in LOSSES.values():
             low, high = -high, -low
         if low > -self.margin:
@@ -108,26 +108,26 @@ class Comparison:
 
 
 def measure(plan: Plan, result: Result, name: str) -> float:
-    """Return a number of a final training: a loss at its end, a score, or "hops"."""
+    """Return a metric of a final training: a loss at its end, a score, or "hops"."""
     for curve, loss in LOSSES.items():
         if name == loss:
             _, last = result[curve][-1]
             return float(last)
     if name == HOPS:
-        return float(hops_answered([result["scores"][test] for test in plan.content["tests"]]))
+        return float(count_answered_hops([result["scores"][test] for test in plan.content["tests"]]))
     return float(result["scores"][name])
 
 
 def measures(plan: Plan, results: Iterable[Result], name: str) -> list[float]:
-    """Return a number of each of several trainings."""
+    """Return a metric of each of several trainings."""
     return [measure(plan, result, name) for result in results]
 
 
-def hops_answered(accuracies: Sequence[float]) -> int:
-    """Return how many steps a model can follow: the most of which it, and all fewer, are answered in 90 % of cases.
+def count_answered_hops(accuracies: Sequence[float]) -> int:
+    """Return the number of steps a model can follow: the largest up to which every number is answered in 90 % of cases.
 
     Args:
-        accuracies: in percent, of 1 step, of 2 and so on.
+        accuracies: accuracy in percent with 1 step, with 2 steps and so on.
     """
     answered = 0
     for accuracy in accuracies:
@@ -137,13 +137,12 @@ def hops_answered(accuracies: Sequence[float]) -> int:
     return answered
 
 
-def processor_minutes(results: Sequence[Result]) -> list[float]:
-    """Return the processor's minutes of the trainings of which they are known.
+def collect_processor_minutes(results: Sequence[Result]) -> list[float]:
+    """Return the processor minutes of those trainings for which they are known and comparable.
 
-    Those beside a GPU are not comparable with those without, so only the trainings with most GPUs count. Earlier
-    results of trainings that were stopped have the last part's seconds alone.
+    Times with and without a GPU are not comparable, so only the trainings with the most GPUs count. Earlier results of
+    trainings that were interrupted have the seconds of the last part only, and are left out.
     """
-    # A result says how many GPUs its sweep used.
     gpus = max(result["gpus"] for result in results)
     minutes = []
     for result in results:
@@ -154,7 +153,7 @@ def processor_minutes(results: Sequence[Result]) -> list[float]:
 
 
 def final_results(plan: Plan, system: str) -> dict[int, dict[str, Any]]:
-    """Return the results of a system's final trainings by seed, without those that failed."""
+    """Return seed -> result of a system's final training, without those that failed."""
     results = {}
     for seed in plan.seeds(system):
         result = plan.result(Run(system, seed))
@@ -164,11 +163,11 @@ def final_results(plan: Plan, system: str) -> dict[int, dict[str, Any]]:
 
 
 def complete_results(plan: Plan) -> dict[str, dict[int, dict[str, Any]]]:
-    """Return the results by seed of the systems of which all seeds have ended, where these are several."""
+    """Return system -> seed -> result, for the systems with several seeds, all of which have ended."""
     complete = {}
     for system in plan.systems:
         results = final_results(plan, system)
-        # One seed has no spread, and is not compared.
+        # A single seed has no spread, so it is not compared.
         if len(results) == len(plan.seeds(system)) > 1:
             complete[system] = results
     return complete
@@ -177,7 +176,7 @@ def complete_results(plan: Plan) -> dict[str, dict[int, dict[str, Any]]]:
 def count_failures(plan: Plan, system: str) -> int | None:
     """Return how many final trainings of a system have failed; None before all have ended.
 
-    If the whole grid has failed, there is nothing to train with, and all have.
+    If the whole grid has failed, there are no values for final trainings, and all of them count as failed.
     """
     grid = plan.grid(plan.tuned_as(system))
     grid_has_ended = all(plan.result(run) is not None for run in grid)
@@ -192,15 +191,14 @@ def count_failures(plan: Plan, system: str) -> int | None:
     return failures
 
 
-def difference_of(plan: Plan, comparison: Comparison) -> Difference:
-    """Return a comparison's differences, over the seeds that all of its systems have."""
+def compute_difference(plan: Plan, comparison: Comparison) -> Difference:
+    """Compute the difference of a comparison, over the seeds that all of its systems have."""
     complete = complete_results(plan)
     seeds = sorted(set.intersection(*(set(complete[system]) for system in comparison.systems)))
-    # System -> its number with each seed.
-    numbers = {}
+    numbers = {}  # system -> its metric with each seed
     for system in comparison.systems:
-        of_seeds = [complete[system][seed] for seed in seeds]
-        numbers[system] = np.array(measures(plan, of_seeds, comparison.metric))
+        results = [complete[system][seed] for seed in seeds]
+        numbers[system] = np.array(measures(plan, results, comparison.metric))
 
     differences = numbers[comparison.system] - numbers[comparison.base]
     if comparison.minus:

@@ -1,9 +1,9 @@
-"""Quality against time: BLEU of trained models and milliseconds a sentence, in every way of decoding.
+"""Measure quality and speed: BLEU of trained models and milliseconds per sentence, in every way of decoding.
 
     python benchmarks/quality.py --data DATA --bpe-codes CODES --test TEST.en TEST.de Transformer=CHECKPOINT ...
 
-Each model decodes uncompiled, compiled and in int8 where it can be; fairseq's Transformer also by CTranslate2, if that
-is installed. All ways take turns, on one thread. Writes the record ``quality_cpu`` and docs/figures/quality_cpu.svg.
+Our models decode uncompiled, compiled and in int8; fairseq's Transformer uncompiled, and with CTranslate2 if that is
+installed. All ways take turns, on one thread. Writes the record ``quality_cpu`` and docs/figures/quality_cpu.svg.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 Translate = Callable[[Sequence[str]], list[str]]
 
-#: How our models decode -> fields of ``TranslatorOptions``; fairseq's Transformer has the first way only.
+#: Way of decoding -> fields of ``TranslatorOptions``; fairseq's Transformer has the first only.
 WAYS: dict[str, dict[str, Any]] = {
     "float32": {"compile": False},
     "compiled": {"compile": True},
     "int8": {"precision": "int8"},
 }
-#: Types of CTranslate2.
+#: Compute types of CTranslate2.
 CTRANSLATE2_TYPES = ("float32", "int8")
 
-#: Sentences at a time -> how many of the test set are translated in a turn; None: all, whose translations are scored.
+#: Batch size -> number of test sentences translated in a turn. None: all of them, and the translations are scored.
 BATCHES: dict[int, int | None] = {32: None, 1: 100}
 
 
@@ -51,12 +51,12 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = records.make_parser(__doc__)
     add = parser.add_argument
     add("models", nargs="+", metavar="NAME=CHECKPOINT")
-    add("--data", required=True, help="folder of the dictionaries")
-    add("--bpe-codes", help="of subword-nmt, where the training's are not there")
-    add("--test", nargs=2, required=True, metavar=("SOURCE", "REFERENCE"), help="raw text, a sentence a line")
-    add("--beam", type=records.integer(1), default=4, help="(default: %(default)s)")
-    add("--rounds", type=records.integer(1), default=5, metavar="N", help="that count (default: %(default)s)")
-    add("--figure", default="docs/figures/quality_cpu.svg", help="(default: %(default)s)")
+    add("--data", required=True, help="folder with the dictionaries")
+    add("--bpe-codes", help="codes of subword-nmt, if those recorded in training are missing")
+    add("--test", nargs=2, required=True, metavar=("SOURCE", "REFERENCE"), help="raw text, one sentence per line")
+    add("--beam", type=records.integer(1), default=4, help="beam size (default: %(default)s)")
+    add("--rounds", type=records.integer(1), default=5, metavar="N", help="rounds that count (default: %(default)s)")
+    add("--figure", default="docs/figures/quality_cpu.svg", help="figure to write (default: %(default)s)")
     return parser.parse_args(arguments)
 
 
@@ -69,59 +69,63 @@ def main() -> None:
     bleu = TranslationMetric("sacrebleu")
     scores: dict[str, float] = {}
     rows: list[dict[str, Any]] = []
-    for batch, most in BATCHES.items():
-        works: dict[str, Translate] = {}
+    for batch, sentences_in_turn in BATCHES.items():
+        translators: dict[str, Translate] = {}
         names: dict[str, dict[str, str]] = {}
         for argument in options.models:
             model, _, checkpoint = argument.partition("=")
-            for way, translate in ways_of(checkpoint, batch, options):
-                works[f"{model}, {way}"] = translate
+            for way, translate in load_translators(checkpoint, batch, options):
+                translators[f"{model}, {way}"] = translate
                 names[f"{model}, {way}"] = {"model": model, "way": way}
-        # All sentences are translated once for BLEU, and in each turn for the time.
-        if most is None:
-            scores = {name: bleu.score(translate(lines), [references]).score for name, translate in works.items()}
+        # Translate once for BLEU, outside of the timed turns.
+        if sentences_in_turn is None:
+            scores = {name: bleu.score(translate(lines), [references]).score for name, translate in translators.items()}
 
-        part = lines[:most]
-        turns = {name: partial(timed, partial(translate, part)) for name, translate in works.items()}
-        for name, seconds in take_turns(turns, options.rounds).items():
-            milliseconds = [round(1000 * of_round / len(part), 3) for of_round in seconds]
+        sentences = lines[:sentences_in_turn]
+        turns = {name: partial(timed, partial(translate, sentences)) for name, translate in translators.items()}
+        for name, seconds_of_rounds in take_turns(turns, options.rounds).items():
+            milliseconds = [round(1000 * seconds / len(sentences), 3) for seconds in seconds_of_rounds]
             rows.append({**names[name], "batch": batch, "bleu": scores[name], "milliseconds": milliseconds})
-            records.tell(f"{name}, {batch} at a time: {median(milliseconds):.2f} ms, {scores[name]:.2f} BLEU")
-    setup = records.setup_of("quality", sys.argv[1:], sentences=len(lines), beam=options.beam)
+            records.print_progress(
+                f"{name}, {batch} at a time: {median(milliseconds):.2f} ms per sentence, {scores[name]:.2f} BLEU"
+            )
+    setup = records.describe_setup("quality", sys.argv[1:], sentences=len(lines), beam=options.beam)
     records.write_record(options.records, "quality_cpu", {"setup": setup, "rows": rows})
     write_figure(options.figure, (10.0, 4.2), lambda figure: draw(rows, figure))
 
 
-def ways_of(checkpoint: str, batch: int, options: argparse.Namespace) -> Iterator[tuple[str, Translate]]:
-    """Yield the ways in which a model decodes, and a function that translates lines."""
+def load_translators(checkpoint: str, batch: int, options: argparse.Namespace) -> Iterator[tuple[str, Translate]]:
+    """Yield each way in which a model can decode, and a function that translates lines that way."""
     text = TextOptions(bpe_codes=options.bpe_codes)
     for way, settings in WAYS.items():
         translator = LoadedTranslator(
             checkpoint,
             data=options.data,
             options=TranslatorOptions(text=text, beam=BeamOptions(beam=options.beam), batch_size=batch, **settings),
-            say=records.tell,
+            say=records.print_progress,
         )
         yield way, translator.translate
-        # fairseq's own Transformer cannot be compiled or quantized by us, but converted.
+        # We can neither compile nor quantize fairseq's own Transformer, but CTranslate2 can convert it.
         if type(translator.models[0]).__module__.startswith("fairseq."):
-            for kind in CTRANSLATE2_TYPES if installed_version("ctranslate2") else ():
-                yield f"CTranslate2 {kind}", _by_ctranslate2(translator, checkpoint, batch, kind, options)
+            if installed_version("ctranslate2"):
+                for compute_type in CTRANSLATE2_TYPES:
+                    translate = _load_ctranslate2(translator, checkpoint, batch, compute_type, options)
+                    yield f"CTranslate2 {compute_type}", translate
             return
 
 
-def _by_ctranslate2(
-    translator: LoadedTranslator, checkpoint: str, batch: int, kind: str, options: argparse.Namespace
+def _load_ctranslate2(
+    translator: LoadedTranslator, checkpoint: str, batch: int, compute_type: str, options: argparse.Namespace
 ) -> Translate:
     import ctranslate2
     from ctranslate2.converters import FairseqConverter
 
     codec = translator.direction(*translator.languages).codec
     with tempfile.TemporaryDirectory() as folder:
-        # The checkpoint is the user's own, and was loaded above as plain data.
+        # Unpickling is safe here: LoadedTranslator has already loaded this checkpoint as plain data.
         converter = FairseqConverter(checkpoint, options.data, unsafe_deserialization=True)
         converted = converter.convert(f"{folder}/converted")
-        model = ctranslate2.Translator(converted, compute_type=kind, inter_threads=1, intra_threads=1)
+        model = ctranslate2.Translator(converted, compute_type=compute_type, inter_threads=1, intra_threads=1)
 
     def translate(lines: Sequence[str]) -> list[str]:
         results = model.translate_batch(
@@ -137,7 +141,7 @@ def _by_ctranslate2(
 
 
 def draw(rows: Sequence[dict[str, Any]], figure: Figure) -> None:
-    """Draw BLEU over milliseconds a sentence for each batch size: models have colors, ways have markers."""
+    """Draw BLEU over milliseconds per sentence at each batch size: a color per model, a marker per way of decoding."""
     models = dict.fromkeys(row["model"] for row in rows)
     ways = dict.fromkeys(row["way"] for row in rows)
     colors = dict(zip(models, COLORS, strict=False))
@@ -155,7 +159,7 @@ def draw(rows: Sequence[dict[str, Any]], figure: Figure) -> None:
         axes.grid(visible=True)
     panels[0].set_ylabel("sacreBLEU")
 
-    # One entry for each model and each way, not for each of their pairs.
+    # The legend has an entry for each model and each way, not for each pair of them.
     for model in models:
         panels[0].plot([], [], label=model, color=colors[model], marker="s", linestyle="none")
     for way in ways:

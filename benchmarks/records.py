@@ -1,4 +1,4 @@
-"""What all programs of this folder share: records, and the command line.
+"""Helpers shared by all programs of this folder: records, and the command line.
 
 A record is a JSON file with the ``setup`` of a measurement (command, machine, versions) and all its numbers;
 ``tables.py`` makes tables of records. Importing this module puts ``recipes`` and ``recipes/lib`` on the path.
@@ -31,14 +31,14 @@ RECORDS = Path("docs/records")
 
 
 def make_parser(doc: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the option that every program has."""
+    """Return a parser with the option ``--records``, which every program has."""
     parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
     parser.add_argument("--records", type=Path, default=RECORDS, metavar="FOLDER", help="(default: %(default)s)")
     return parser
 
 
 def integer(at_least: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers from ``at_least`` on."""
+    """Return an argparse type: an integer that is not below ``at_least``."""
 
     def whole_number(text: str) -> int:
         if int(text) < at_least:
@@ -49,32 +49,30 @@ def integer(at_least: int) -> Callable[[str], int]:
 
 
 def prepare_process() -> None:
-    """Set up a process that measures."""
-    # fairseq logs much about every model that it builds.
+    """Set up the process of a measurement: fewer log messages, and memory as in every command that runs on a CPU."""
+    # fairseq logs many lines for every model that it builds.
     logging.getLogger("fairseq").setLevel(logging.ERROR)
-    # As every command does that computes on a CPU.
     keep_freed_memory()
 
 
-def tell(text: str) -> None:
-    """Print a line of progress."""
-    print(text, file=sys.stderr, flush=True)
+def print_progress(message: str) -> None:
+    """Print a progress message to stderr."""
+    print(message, file=sys.stderr, flush=True)
 
 
-def setup_of(program: str, arguments: Sequence[str], device: str = "cpu", **further: Any) -> dict[str, Any]:
+def describe_setup(program: str, arguments: Sequence[str], device: str = "cpu", **further: Any) -> dict[str, Any]:
     """Return command, machine and versions of a measurement, and ``further`` settings that its numbers depend on."""
     versions = {"Python": platform.python_version(), "PyTorch": torch.__version__}
-    # What is not installed has no version.
     for name in ("fairseq", "fairseq-depthwise", "ctranslate2", "onnxruntime"):
-        version = installed_version(name)
+        version = installed_version(name)  # None if it is not installed
         if version:
             versions[name] = version
-    machine = _machine()
+    machine = _describe_machine()
     if device == "cuda":
         machine += f", {torch.cuda.get_device_name()}"
     return {
         "program": program,
-        "command": command_of(program, arguments),
+        "command": describe_command(program, arguments),
         "machine": machine,
         "device": device,
         "threads": torch.get_num_threads(),
@@ -83,42 +81,42 @@ def setup_of(program: str, arguments: Sequence[str], device: str = "cpu", **furt
     }
 
 
-def _machine() -> str:
+def _describe_machine() -> str:
     facts = processor_facts()
     processor = facts.get("model name") or platform.processor() or platform.machine()
-    # One name stands for several makes, with and without instructions for int8.
-    make = [
+    # Processors with the same name can differ, for example in int8 instructions (VNNI).
+    details = [
         f"{os.cpu_count()} cores",
         f"family {facts.get('cpu family', '?')}, model {facts.get('model', '?')}",
         torch.backends.cpu.get_cpu_capability(),
     ]
     if "vnni" in facts.get("flags", ""):
-        make.append("VNNI")
-    return f"{processor} ({', '.join(make)}), {platform.system()} {platform.machine()}"
+        details.append("VNNI")
+    return f"{processor} ({', '.join(details)}), {platform.system()} {platform.machine()}"
 
 
-def command_of(program: str, arguments: Sequence[str]) -> str:
-    """Return the command line, with the variables that change a CPU's speed and without folders of this machine."""
+def describe_command(program: str, arguments: Sequence[str]) -> str:
+    """Return the command line, with the environment variables that affect speed and without this machine's folders."""
     variables = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if name.startswith(("MALLOC_", "OMP_"))]
-    # Where files are says nothing about a measurement.
-    places = ("--records", "--work")
+    # Options that only name folders do not affect the measurement.
+    folder_options = ("--records", "--work")
     words = []
-    for before, word in zip(["", *arguments], arguments, strict=False):
-        if before not in places and word.partition("=")[0] not in places:
+    for previous, word in zip(["", *arguments], arguments, strict=False):
+        if previous not in folder_options and word.partition("=")[0] not in folder_options:
             words.append(re.sub(r"(^|=)/.*/(?=.)", r"\1.../", word))
     return " ".join([*variables, "python", f"benchmarks/{program}.py", shlex.join(words)]).strip()
 
 
 def write_record(folder: Path, name: str, record: Record) -> None:
-    """Write a record; programs do so after each result, so that a run that is stopped leaves its results."""
+    """Write a record. Programs call this after each result, so that an interrupted run keeps its results."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / f"{name}.json", record, indent=1)
 
 
-def finish(folder: Path, name: str, record: Record) -> None:
+def write_and_print(folder: Path, name: str, record: Record) -> None:
     """Write a record and print its tables."""
     write_record(folder, name, record)
-    from tables import tables_of  # imports programs that import this module
+    from tables import make_tables  # imports programs that import this module
 
-    print("\n".join(tables_of(record).values()))
-    tell(f"{folder / name}.json is written; python benchmarks/tables.py puts its tables into the pages")
+    print("\n".join(make_tables(record).values()))
+    print_progress(f"{folder / name}.json is written; python benchmarks/tables.py puts its tables into the pages")

@@ -45,16 +45,16 @@ TRAINING, DECODING = "training", "decoding"
 #: Precision -> the type that a model is cast to. Rows may have a precision of their own, in which they decode only.
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
-#: Trains or decodes with a batch and a beam.
+#: Trains with a batch, or decodes it with a beam size: work(batch, beam).
 Work = Callable[[Any, int], Any]
 
-#: 4 first, since it is what the papers decode with.
+#: Beam sizes; 4 first, which the papers use.
 BEAMS = (4, 1)
 
-#: Different batches in a turn.
+#: Number of batches in a turn.
 BATCHES = 2
 
-#: Width of layers, width of hidden nets, heads, entries of the joined dictionary.
+#: Name -> width of layers, width of hidden nets, attention heads, entries of the joined dictionary.
 SIZES = {
     "tiny": (16, 32, 2, 64),
     "small": (128, 256, 4, 6056),  # recipes/multi30k
@@ -83,10 +83,10 @@ class Row:
 
     Attributes:
         family: one of FAMILIES.
-        layers: of the encoder; decoders have 6.
-        options: the difference to other rows of the family.
-        precision: its own; else it is the run's.
-        compared: the row that it is compared with; else stock fairseq's of as many layers.
+        layers: number of encoder layers; decoders have 6.
+        options: fairseq options that the other rows of the family do not have.
+        precision: the row's precision; by default that of the run.
+        compared: name of the row to compare with; by default stock fairseq with as many layers.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Row:
         """Return fairseq's options of the model, the architecture first."""
         width, hidden, heads, _ = SIZES[size]
         arguments = ["--arch", *FAMILIES[self.family], f"--encoder-layers={self.layers}", "--decoder-layers=6"]
-        # Families have dropouts of their own, and rows would not do the same work.
+        # The families' default dropouts differ, and all rows have to do the same work.
         arguments += ["--attention-dropout=0", "--activation-dropout=0"]
         for side in ("encoder", "decoder"):
             arguments += [f"--{side}-embed-dim={width}", f"--{side}-attention-heads={heads}"]
@@ -187,7 +187,7 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     settings = {name: value for name, value in vars(options).items() if name not in ("device", "records", "threads")}
     settings["commit"] = subprocess.check_output(["git", "describe", "--always", "--dirty"], text=True).strip()
-    setup = records.setup_of("speed", sys.argv[1:], device=options.device, **settings)
+    setup = records.describe_setup("speed", sys.argv[1:], device=options.device, **settings)
     record: dict[str, Any] = {"setup": setup, "rows": {}, "meetings": []}
 
     # Rows that take turns: one of stock fairseq's, and all that are compared with it.
@@ -202,21 +202,21 @@ def main() -> None:
             for part in options.parts:
                 measure(record, options, precision, part, [row for row in group.values() if part in row.parts])
                 records.write_record(options.records, options.name, record)
-    records.finish(options.records, options.name, record)
+    records.write_and_print(options.records, options.name, record)
 
 
 def measure(
     record: dict[str, Any], options: argparse.Namespace, precision: str, part: str, group: Sequence[Row]
 ) -> None:
     """Measure a part of the rows that take turns; those that cannot be built are left out."""
-    # Models of earlier groups are freed now, not in a turn.
+    # Free the models of earlier groups now, so that this does not happen during a turn.
     gc.collect()
     works: dict[str, Work] = {}
     for row in group:
         try:
-            works[row.name] = work_of(row, part, row.precision or precision, options)
-        except (Exception, SystemExit) as error:  # of whatever library; the other rows are measured
-            records.tell(f"{row.name} is left out of {part} {precision}: {type(error).__name__}: {error}")
+            works[row.name] = build_work(row, part, row.precision or precision, options)
+        except (Exception, SystemExit) as error:  # any library may raise it; the other rows are still measured
+            records.print_progress(f"{row.name} is left out of {part} {precision}: {type(error).__name__}: {error}")
         else:
             record["rows"][row.name] = {"beside": row.base, "options": row.arguments(options.size)}
 
@@ -224,20 +224,20 @@ def measure(
     if part == DECODING:
         cases = [(beam, sentences) for beam in BEAMS for sentences in options.decode_batches]
     for beam, sentences in cases:
-        batches = batches_of(options, sentences)
+        batches = build_batches(options, sentences)
         turns = {}
         for name, work in works.items():
-            turns[name] = partial(timed, partial(_all_batches, work, batches, beam), options.device)
+            turns[name] = partial(timed, partial(_run_batches, work, batches, beam), options.device)
         amount = sum(int(batch["nsentences" if sentences else "ntokens"]) for batch in batches)
         rows = {}
         for name, seconds in take_turns(turns, options.rounds).items():
             rows[name] = {"seconds": seconds, "amount": [amount] * options.rounds}
         case = {"part": part, "beam": beam, "sentences": sentences}
         record["meetings"].append({"precision": precision, "case": case, "rows": rows})
-        records.tell(f"{case}, {precision}: {', '.join(rows)}")
+        records.print_progress(f"{case}, {precision}: {', '.join(rows)}")
 
 
-def _all_batches(work: Work, batches: Sequence[Any], beam: int) -> None:
+def _run_batches(work: Work, batches: Sequence[Any], beam: int) -> None:
     for batch in batches:
         work(batch, beam)
 
@@ -245,16 +245,16 @@ def _all_batches(work: Work, batches: Sequence[Any], beam: int) -> None:
 # --- data -------------------------------------------------------------------------------------------------------------
 
 
-def dictionary_of(size: str) -> Dictionary:
-    """Return a dictionary with as many entries as a size has, fairseq's four special ones included."""
+def build_dictionary(size: str) -> Dictionary:
+    """Return a dictionary with the number of entries of a size, including fairseq's four special ones."""
     dictionary = Dictionary()
     for number in range(SIZES[size][-1] - len(dictionary)):
         dictionary.add_symbol(f"w{number}")
     return dictionary
 
 
-def corpus(dictionary: Dictionary, sentences: int) -> LanguagePairDataset:
-    """Return sentence pairs of random subwords whose lengths are like those of newstest, always the same."""
+def build_corpus(dictionary: Dictionary, sentences: int) -> LanguagePairDataset:
+    """Return pairs of random sentences with lengths like those of newstest; the same in every run."""
     chance = random.Random(1)
     generator = torch.Generator().manual_seed(1)
     sources: list[torch.Tensor] = []
@@ -271,17 +271,22 @@ def corpus(dictionary: Dictionary, sentences: int) -> LanguagePairDataset:
     return LanguagePairDataset(sources, source_sizes, dictionary, targets, target_sizes, dictionary, shuffle=False)
 
 
-def batches_of(options: argparse.Namespace, sentences: int = 0) -> list[Any]:
-    """Return a turn's batches as fairseq makes them, short sentences to long ones; without a number to train with."""
-    # newstest has 3003 sentences; larger batches need more, if each is to have its own, which have 5 tokens or more.
-    dataset = corpus(dictionary_of(options.size), max(3003, BATCHES * (sentences or options.train_tokens // 5)))
+def build_batches(options: argparse.Namespace, sentences: int = 0) -> list[Any]:
+    """Return the batches of a turn as fairseq makes them, sorted by length.
+
+    Args:
+        sentences: in a batch; by default batches have ``--train-tokens`` tokens, for training.
+    """
+    # newstest has 3003 sentences. Large batches need more, so that no two share a sentence; the shortest have 5 tokens.
+    sentences_per_batch = sentences or options.train_tokens // 5
+    dataset = build_corpus(build_dictionary(options.size), sentences=max(3003, BATCHES * sentences_per_batch))
     limits = {"max_sentences": sentences} if sentences else {"max_tokens": options.train_tokens}
     groups = dataset.batch_by_size(dataset.ordered_indices(), **limits)
     # The last batch is smaller than the others.
     groups = groups[:-1] or groups
     batches = []
     for number in range(BATCHES):
-        # Of two batches the first is at a quarter of all, the second at three quarters.
+        # With two batches: the one a quarter of the way through all, and the one at three quarters.
         group = groups[(2 * number + 1) * len(groups) // (2 * BATCHES)]
         batch = dataset.collater([dataset[index] for index in group])
         batches.append(utils.move_to_cuda(batch) if options.device == "cuda" else batch)
@@ -291,10 +296,10 @@ def batches_of(options: argparse.Namespace, sentences: int = 0) -> list[Any]:
 # --- works ------------------------------------------------------------------------------------------------------------
 
 
-def work_of(row: Row, part: str, precision: str, options: argparse.Namespace) -> Work:
-    """Return a row's work."""
+def build_work(row: Row, part: str, precision: str, options: argparse.Namespace) -> Work:
+    """Return the callable that trains or decodes a row's model."""
     arguments = [*row.arguments(options.size), *options.model_overrides]
-    dictionary = dictionary_of(options.size)
+    dictionary = build_dictionary(options.size)
     if row.family == "ctranslate2":
         return CTranslate2Decoding(arguments, dictionary, options.device, precision)
     if precision not in TYPES:
@@ -303,8 +308,8 @@ def work_of(row: Row, part: str, precision: str, options: argparse.Namespace) ->
     return kind(arguments, dictionary, options.device, precision)
 
 
-def configured(arguments: Sequence[str], dictionary: Dictionary, device: str, *further: str) -> tuple[Any, Any, Any]:
-    """Return fairseq's configuration of a training run, its task and its model."""
+def build_model(arguments: Sequence[str], dictionary: Dictionary, device: str, *further: str) -> tuple[Any, Any, Any]:
+    """Return fairseq's configuration of a training run, its task and its model (seed 1)."""
     torch.manual_seed(1)
     words = ["no data", "--criterion", "label_smoothed_cross_entropy", "--label-smoothing=0.1", "--dropout=0.1"]
     words += ["--share-all-embeddings", "--optimizer=adam", "--adam-betas=(0.9, 0.98)", "--max-tokens=4096"]
@@ -323,24 +328,24 @@ class Training:
 
     def __init__(self, arguments: Sequence[str], dictionary: Dictionary, device: str, precision: str) -> None:
         further = ["--bf16"] if precision == "bf16" else []
-        cfg, task, model = configured(arguments, dictionary, device, *further)
+        cfg, task, model = build_model(arguments, dictionary, device, *further)
         self.trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
-        self.trainer.cuda_env = None  # else every step ends with a reset of PyTorch's peak of memory, which waits
+        self.trainer.cuda_env = None  # otherwise every step resets PyTorch's peak memory, which waits for the GPU
         self.trainer.begin_epoch(1)
 
     def __call__(self, batch: Any, beam: int = 0) -> None:
-        self.trainer.train_step([batch], raise_oom=True)  # or else fairseq warns, and takes the next batch
+        self.trainer.train_step([batch], raise_oom=True)  # otherwise fairseq warns and skips the batch
 
 
 class Decoding:
     """Beam search through fairseq's generator.
 
-    Here and in the searches below every sentence is made exactly as long as its batch's sources are with padding: all
-    rows do the same number of steps with as many hypotheses, whatever untrained models think of a sentence's end.
+    Here and in the searches below, every translation is exactly as long as the padded sources of its batch. So all rows
+    do the same number of steps with the same number of hypotheses, wherever untrained models would end a sentence.
     """
 
     def __init__(self, arguments: Sequence[str], dictionary: Dictionary, device: str, precision: str) -> None:
-        cfg, self.task, model = configured(arguments, dictionary, device)
+        cfg, self.task, model = build_model(arguments, dictionary, device)
         self.model = model.to(device=device, dtype=TYPES[precision])
         self.model.prepare_for_inference_(cfg)  # afterwards the model's eval() is fairseq's and returns None
         self.generators = {}
@@ -360,7 +365,7 @@ class GraphDecoding:
         model = Decoding(arguments, dictionary, "cpu", "bf16" if kind == "compiled bf16" else "fp32").model
         model.eval()
         if kind.startswith("compiled"):
-            graphs: Any = compiled.make_graphs([model], "the model", records.tell)
+            graphs: Any = compiled.make_graphs([model], "the model", records.print_progress)
         else:
             with tempfile.TemporaryDirectory() as folder:
                 functions = onnx_files.write_graphs([model], "the model", folder, int8=kind == "int8")
@@ -375,21 +380,21 @@ class GraphDecoding:
 
 
 class CTranslate2Decoding:
-    """Stock fairseq's Transformer, with random weights, decoded by CTranslate2, a program that only infers."""
+    """Stock fairseq's Transformer, with random weights, decoded by CTranslate2, an inference engine."""
 
     def __init__(self, arguments: Sequence[str], dictionary: Dictionary, device: str, precision: str) -> None:
         import ctranslate2
         from ctranslate2.converters import FairseqConverter
 
         self.symbols, self.special = dictionary.symbols, (dictionary.pad(), dictionary.eos())
-        cfg, _, model = configured(arguments, dictionary, "cpu")
+        cfg, _, model = build_model(arguments, dictionary, "cpu")
         args = cfg.model
         args.task, args.source_lang, args.target_lang = "translation", "xx", "xx"
         with tempfile.TemporaryDirectory() as folder:
             dictionary.save(os.path.join(folder, "dict.xx.txt"))
             checkpoint, converted = os.path.join(folder, "model.pt"), os.path.join(folder, "converted")
             torch.save({"args": args, "model": model.state_dict()}, checkpoint)
-            # The file was written a moment ago.
+            # Unpickling is safe here: this function wrote the file.
             FairseqConverter(checkpoint, folder, unsafe_deserialization=True).convert(converted)
             kind = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}[precision]
             self.translator = ctranslate2.Translator(

@@ -1,8 +1,8 @@
-"""Makes tables from records, and puts them into pages between their markers.
+"""Make tables from records, and put them into pages between their markers.
 
 A table stands between ``<!-- RECORD TABLE -->`` and ``<!-- end of RECORD TABLE -->``; RECORD is the name of a file in
-``docs/records``, or ``protocol_`` and the name of a plan of ``recipes/sweep.py``. Where there is no such record, or its
-program is gone, what stands there stays.
+``docs/records``, or ``protocol_`` and the name of a plan of ``recipes/sweep.py``. If there is no such record, or its
+program no longer exists, the table in the page stays as it is.
 
     python benchmarks/tables.py README.md docs/*.md
 """
@@ -27,22 +27,23 @@ from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 from fairseq_depthwise.tables import Table, spread
 
-#: A table, or a text.
-Shown = Table | str
+TableOrText = Table | str
+
+#: The cell of a row that was not measured.
 NOTHING = "-"
 
-#: What rows reached in the rounds of a meeting, in which they took turns: amounts a second.
+#: Row -> its rate in each round of a meeting, in which rows took turns: target tokens or sentences per second.
 Rates = Mapping[str, Sequence[float]]
 
 
-def tables_of(record: Record) -> dict[str, str]:
-    """Return the tables of a record by name; none where its program is gone."""
-    makers: dict[str, Callable[[Record], Mapping[str, Shown]]] = {
-        "bench": speeds,  # what speed.py was called before
-        "speed": speeds,
-        "soak": soak,
-        "quality": qualities,
-        "update_time": update_time.tables,
+def make_tables(record: Record) -> dict[str, str]:
+    """Return the tables of a record by name; none if its program no longer exists."""
+    makers: dict[str, Callable[[Record], Mapping[str, TableOrText]]] = {
+        "bench": make_speed_tables,  # what speed.py was called before
+        "speed": make_speed_tables,
+        "soak": make_soak_tables,
+        "quality": make_quality_table,
+        "update_time": update_time.make_tables,
     }
     setup = record["setup"]
     if setup["program"] not in makers:
@@ -65,29 +66,29 @@ def tables_of(record: Record) -> dict[str, str]:
 # --- speed.py ---------------------------------------------------------------------------------------------------------
 
 
-def speeds(record: Record) -> dict[str, Shown]:
-    """Return a table for each precision: target tokens or sentences a second, compared with another row."""
-    tables: dict[str, Shown] = {}
+def make_speed_tables(record: Record) -> dict[str, TableOrText]:
+    """Return a table for each precision: target tokens or sentences per second, compared with another row."""
+    tables: dict[str, TableOrText] = {}
     precisions = record["setup"]["precisions"]
     for precision in precisions:
-        meetings = _meetings_by_case(record, precision)
+        meetings = _group_meetings(record, precision)
         table = Table("row", "compared with", *meetings)
         for row, about in record["rows"].items():
             base = "" if about["beside"] == row else about["beside"]
-            cells = {case: _rate_cell(of_case, row, base) for case, of_case in meetings.items()}
+            cells = {case: _format_rate(of_case, row, base) for case, of_case in meetings.items()}
             if set(cells.values()) != {NOTHING}:
                 table.add({"row": row, "compared with": base} | cells)
         tables[f"speed_{precision}" if len(precisions) > 1 else "speed"] = table
     return tables
 
 
-def _meetings_by_case(record: Record, precision: str) -> dict[str, list[Rates]]:
-    """Return the title of each case, and the rates of all meetings of it."""
+def _group_meetings(record: Record, precision: str) -> dict[str, list[Rates]]:
+    """Return title of a case -> the rates of all its meetings."""
     meetings: dict[str, list[Rates]] = {}
     # A row that others are compared with may have been in several meetings.
     for meeting in record["meetings"]:
         case = meeting["case"]
-        # Earlier programs measured the encoder alone and sentences of one length, too.
+        # Earlier versions also measured the encoder alone, and sentences of a single length.
         if meeting["precision"] != precision or case["part"] == "encoding" or case.get("length"):
             continue
         title = case["part"]
@@ -100,8 +101,8 @@ def _meetings_by_case(record: Record, precision: str) -> dict[str, list[Rates]]:
     return meetings
 
 
-def _rate_cell(meetings: Sequence[Rates], row: str, base: str) -> str:
-    """Return a row's median rate, and its ratio to that of ``base``, if there is one, taken within rounds."""
+def _format_rate(meetings: Sequence[Rates], row: str, base: str) -> str:
+    """Return a row's median rate; with a ``base`` also the ratio of their rates in the same round."""
     all_rates: list[float] = []
     all_ratios: list[float] = []
     for rates in meetings:
@@ -123,14 +124,14 @@ def _rate_cell(meetings: Sequence[Rates], row: str, base: str) -> str:
 # --- quality.py and tests/soak ----------------------------------------------------------------------------------------
 
 
-def qualities(record: Record) -> dict[str, Shown]:
-    """Return BLEU and milliseconds a sentence for each batch size: models are rows and ways of decoding columns."""
+def make_quality_table(record: Record) -> dict[str, TableOrText]:
+    """Return BLEU and milliseconds per sentence at each batch size: a row per model, a column per way of decoding."""
     results = sorted(record["rows"], key=lambda result: result["batch"])
     batches = " and ".join(str(batch) for batch in dict.fromkeys(result["batch"] for result in results))
     title = f"sacreBLEU; milliseconds, {batches} at a time"
     ways = dict.fromkeys(result["way"] for result in results)
     rows: dict[str, dict[str, str]] = {}
-    # Batch sizes one after the other in a cell, BLEU once.
+    # A cell has BLEU once, then the milliseconds at each batch size.
     for result in results:
         row = rows.setdefault(result["model"], dict.fromkeys(ways, NOTHING) | {title: result["model"]})
         milliseconds = spread(result["milliseconds"], 2)
@@ -144,7 +145,7 @@ def qualities(record: Record) -> dict[str, Shown]:
     return {"ways": table}
 
 
-def soak(record: Record) -> dict[str, Shown]:
+def make_soak_tables(record: Record) -> dict[str, TableOrText]:
     """Return the outcomes of the attacks of ``tests/soak``, and their kinds."""
     outcomes = record["outcomes"]
     table = Table("what is attacked", "attacks", *outcomes)
@@ -166,7 +167,7 @@ _BLOCK = re.compile(
 
 def render(text: str, folder: Path = RECORDS) -> str:
     """Return a page's text with the tables of all records that there are."""
-    # A marker without its end would take the text up to the next end of that name.
+    # Without this check, a marker whose end is missing would replace all text up to the next end with its name.
     markers = re.findall(r"^<!-- (end of )?([\w-]+ [\w.-]+) -->$", text, re.MULTILINE)
     for (_, name), (end, end_name) in zip(markers[::2], [*markers[1::2], ("", "")], strict=False):
         if not end or name != end_name:
@@ -174,7 +175,7 @@ def render(text: str, folder: Path = RECORDS) -> str:
 
     def replaced(block: re.Match[str]) -> str:
         name, table = block["record"], block["table"]
-        tables = _tables_named(name, folder)
+        tables = _find_tables(name, folder)
         if not tables:
             return block[0]
         if table not in tables:
@@ -184,12 +185,12 @@ def render(text: str, folder: Path = RECORDS) -> str:
     return _BLOCK.sub(replaced, text)
 
 
-def _tables_named(name: str, folder: Path) -> dict[str, str]:
+def _find_tables(name: str, folder: Path) -> dict[str, str]:
     plan = sweep.PLANS / f"{name.removeprefix('protocol_')}.toml"
     if name.startswith("protocol_") and plan.exists():
-        return comparison.tables_of(Plan(plan, sweep.RESULTS))
+        return comparison.make_tables(Plan(plan, sweep.RESULTS))
     record = folder / f"{name}.json"
-    return tables_of(json.loads(record.read_text(encoding="utf-8"))) if record.exists() else {}
+    return make_tables(json.loads(record.read_text(encoding="utf-8"))) if record.exists() else {}
 
 
 def main() -> None:

@@ -75,20 +75,20 @@ def _module_of(name: str) -> Any:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one subcommand and return its exit status."""
-    given = without_traceback_option(sys.argv[1:] if arguments is None else arguments)
+    words = without_traceback_option(sys.argv[1:] if arguments is None else arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # a path that is not UTF-8 is printed as it was given
-    name = " ".join(["fairseq-depthwise", *given[:1]])
-    return run_command(name, lambda: _run(given))
+    name = " ".join(["fairseq-depthwise", *words[:1]])
+    return run_command(name, lambda: _run(words))
 
 
-def _run(given: list[str]) -> int | None:
+def _run(words: list[str]) -> int | None:
     # fairseq's own options follow these three; argparse would take the first of them for ours.
-    if given and given[0] in fairseq_commands.FAIRSEQ_COMMANDS and given[1:] not in (["-h"], ["--help"]):
+    if words and words[0] in fairseq_commands.FAIRSEQ_COMMANDS and words[1:] not in (["-h"], ["--help"]):
         register_with_fairseq()
-        return fairseq_commands.run(argparse.Namespace(command=given[0], arguments=given[1:]))
-    options = build_parser().parse_args(given)
-    if given[0] != "doctor" or fairseq_problem() is None:  # which doctor tells
+        return fairseq_commands.run(argparse.Namespace(command=words[0], arguments=words[1:]))
+    options = build_parser().parse_args(words)
+    if words[0] != "doctor" or fairseq_problem() is None:  # doctor reports the problem itself
         register_with_fairseq()
     keep_freed_memory()  # on a CPU; fairseq's commands, which may have a GPU, see to it themselves
     status: int | None = options.run(options)

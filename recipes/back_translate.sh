@@ -42,9 +42,15 @@ case $METHOD in beam | sampling) ;; *) die "METHOD=$METHOD is neither beam nor s
 case $TAG in *[[:space:]]*) die "TAG=$TAG has a space in it; give one token" ;; esac
 require_numbers "BEAM UPSAMPLE LONGEST" "RATIO COPIED"
 new_pairs_for back-translated
-# shellcheck disable=SC2034  # settings reads it by its name
-MONOLINGUAL=${TEXTS[*]}
-settings MODEL MONOLINGUAL METHOD BEAM TAG UPSAMPLE LONGEST RATIO COPIED
+# Synthetic pairs are split as the training text was; without its subwords all translations would be for nothing.
+made "$PARALLEL/text/bpe.codes" || made "$PARALLEL/text/pieces.$SOURCE.model" "$PARALLEL/text/pieces.$TARGET.model" ||
+  die "WORK=$PARALLEL has no subwords, neither text/bpe.codes nor text/pieces.$SOURCE.model; back-translation needs a" \
+    "recipe that learns them, and its folder text"
+translation_settings "$@"
+# shellcheck disable=SC2034  # settings reads them by their names
+MONOLINGUAL=${TEXTS[*]} MONOLINGUAL_DIGEST=$(digest "${TEXTS[@]}")
+settings MODEL MODEL_DIGEST MONOLINGUAL MONOLINGUAL_DIGEST PARALLEL_DIGEST OPTIONS OPTIONS_DIGEST METHOD BEAM TAG \
+  UPSAMPLE LONGEST RATIO COPIED
 
 case $RECIPE in iwslt14_de_en) tokens=moses-lower ;; wmt18_zh_en) tokens=unsegmented ;; *) tokens=moses ;; esac
 [ ! -e "$PARALLEL/data-bin/text_options.txt" ] || tokens=moses-escaped # PREPROCESSED text of wmt14_en_de

@@ -29,7 +29,8 @@ BEAM=${BEAM:-5} UPSAMPLE=${UPSAMPLE:-0} LONGEST=${LONGEST:-250} RATIO=${RATIO:-3
 require_numbers "BEAM LONGEST" "RATIO"
 [[ $UPSAMPLE =~ ^[0-9]+$ ]] || die "UPSAMPLE=$UPSAMPLE is not a whole number"
 new_pairs_for distilled
-settings MODEL BEAM UPSAMPLE LONGEST RATIO
+translation_settings "$@"
+settings MODEL MODEL_DIGEST PARALLEL_DIGEST OPTIONS OPTIONS_DIGEST BEAM UPSAMPLE LONGEST RATIO
 
 # The model reads what it was trained on, subwords, and its own are what the next one learns.
 made "$TEXT/bpe.distilled.$TARGET" ||

@@ -68,6 +68,7 @@ class Sweep:
             # Data are made before trainings of the same recipe run side by side.
             for plan in self.plans:
                 prepare(plan, self.work / plan.recipe)
+                require_test_sets(plan, self.work / plan.recipe)
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda received, frame: setattr(self, "ended", received))
             try:
@@ -202,12 +203,12 @@ class Sweep:
         source, target = languages_of(work / "data-bin")
         metrics = [TranslationMetric(name) for name in plan.metrics]
         command = [sys.executable, "-m", "fairseq_depthwise", "translate", f"{folder}/{LAST}"]
-        command += ["--beam", str(plan.content["beam"]), "--lenpen", str(plan.content["lenpen"]), "--force"]
+        command += ["--beam", str(plan.table.beam), "--lenpen", str(plan.table.lenpen), "--force"]
         scores: dict[str, float] = {}
         signatures: dict[str, str] = {}
         translations: list[str] = []
         references: list[str] = []
-        for test in plan.content["tests"]:
+        for test in plan.table.tests:
             text, output = work / "text" / f"test.{test}.raw", folder / f"{test}.txt"
             status, _ = self.run([*command, f"{text}.{source}", "--output", str(output)], folder, environment)
             if status:
@@ -270,12 +271,22 @@ def prepare(plan: Plan, work: Path) -> None:
         lines = (work / f"text/bpe.train.{language}").read_bytes().split(b"\n")[:1000]
         (work / f"seen.{language}").write_bytes(b"".join(line + b"\n" for line in lines))
     shutil.rmtree(unfinished, ignore_errors=True)  # of a sweep that was killed here
-    command = [sys.executable, "-m", "fairseq_cli.preprocess", "--joined-dictionary", "--destdir", str(unfinished)]
+    command = [sys.executable, str(HERE / "lib" / "preprocess.py"), "--joined-dictionary", "--destdir", str(unfinished)]
     command += ["--source-lang", source, "--target-lang", target, "--srcdict", f"{work}/data-bin/dict.{source}.txt"]
     command += ["--trainpref", f"{work}/text/bpe.train", "--validpref", f"{work}/text/bpe.valid,{work}/seen"]
-    if subprocess.run(command, env=safe_environment(), stdout=subprocess.DEVNULL).returncode:
+    if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
         raise UserError("fairseq-preprocess failed; what it printed above says why")
     unfinished.rename(data)
+
+
+def require_test_sets(plan: Plan, work: Path) -> None:
+    """Raise UserError unless all test sets of a plan are there, which are translated after the trainings only."""
+    source, target = languages_of(work / "data-bin")
+    for test in plan.table.tests:
+        for language in (source, target):
+            path = work / "text" / f"test.{test}.raw.{language}"
+            if not path.exists():
+                raise UserError(f"the plan {plan.results.name} has the test set {test!r}, but {path} does not exist")
 
 
 def measured(folder: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ safe_onnx.py, which looks through it, is found in this repository, or may be cop
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -48,7 +49,8 @@ class ExportedTranslator:
         threads: of each matrix product.
 
     Raises:
-        ExportError: a file of the folder is missing, damaged, or not what fairseq-depthwise export writes.
+        ExportError: a file of the folder is missing, damaged, of another export, or not what fairseq-depthwise export
+            writes.
     """
 
     def __init__(self, folder: str | Path, threads: int = 1) -> None:
@@ -56,12 +58,20 @@ class ExportedTranslator:
         self.config = _config(folder / "config.json")
         for name in GRAPHS:
             require_plain_file(folder / f"{name}.onnx")
+            digest = hashlib.sha256((folder / f"{name}.onnx").read_bytes()).hexdigest()
+            # Older exports have no digests.
+            if digest != self.config["functions"][name].get("sha256", digest):
+                raise ExportError(f"{folder / name}.onnx is not the one that config.json belongs to; export again")
         self.encode, self.step = (load_graph(folder / f"{name}.onnx", threads) for name in GRAPHS)
         special = sorted(self.config["symbols"], key=self.config["symbols"].__getitem__)
         source, self.symbols = (special + _entries(folder / f"dict.{side}.txt") for side in ("src", "tgt"))
         for side, symbols in (("source", source), ("target", self.symbols)):
             if len(symbols) != (size := self.config["vocabulary"][side]):
                 raise ExportError(f"{folder}: the dictionary of the {side} has {len(symbols)} symbols, not {size}")
+            record = self.config.get("belongs_to", {}).get(f"{side}_dictionary")
+            digest = hashlib.sha256("\n".join(symbols).encode()).hexdigest()[:16]
+            if record not in (None, f"sha256:{digest} of {size} symbols"):
+                raise ExportError(f"{folder}: the dictionary of the {side} is not that of the model; export again")
         self.numbers = {symbol: number for number, symbol in enumerate(source)}
 
     def translate(self, line: str, beam: int | None = None, penalty: float | None = None) -> tuple[float, str]:

@@ -1,4 +1,7 @@
-"""Patches of what fails at the first validation or the first save: it is tried before the first update."""
+"""Patches that make a training fail before its first update if its first validation or save would fail.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 
@@ -25,55 +28,57 @@ from fairseq_compat.patching import as_configuration, patch
 
 logger = logging.getLogger(__name__)
 
-#: Metrics of fairseq's validations by which the highest, or the lowest, is the best.
+#: Validation metrics where higher, or lower, is better.
 _HIGHER_IS_BETTER = ("bleu", "accuracy", "acc", "f1", "chrf")
 _LOWER_IS_BETTER = ("loss", "nll_loss", "ppl", "wer", "uer", "cer")
 
-#: Sentences of a validation set in which the metric of the best checkpoint must appear.
-_TRIED = 8
+#: --best-checkpoint-metric must be computed within this many sentences of a validation set.
+_MAX_TRIED_SENTENCES = 8
 
 
 @patch("fairseq_cli.train", before="main")
-def options_of_training(cfg: Any) -> None:
+def check_training_options(cfg: Any) -> None:
     """Mistakes in ``--eval-bleu-args``, ``--eval-bleu-detok`` and others end a training without naming the option.
 
-    A name that generation does not take is ignored, and a metric of the wrong direction makes the worst model the best.
-    A part that a configuration of hydra leaves out is a traceback. Here all are checked before any data is read.
+    Unknown names in ``--eval-bleu-args`` are ignored, a metric with the wrong direction makes the worst model the best,
+    and a group missing from a hydra configuration ends in a traceback. Here all of these are checked before any data is
+    read.
     """
     from fairseq import utils
 
     cfg = as_configuration(cfg)
-    utils.import_user_module(cfg.common)  # its models, tasks and tokenizers
+    utils.import_user_module(cfg.common)  # registers its models, tasks and tokenizers
     for part in ("task", "model", "criterion", "optimizer", "lr_scheduler"):
-        _require_part(cfg, part)
-    _require_direction(cfg.checkpoint.best_checkpoint_metric, cfg.checkpoint.maximize_best_checkpoint_metric)
+        _require_known_choice(cfg, part)
+    _require_metric_direction(cfg.checkpoint.best_checkpoint_metric, cfg.checkpoint.maximize_best_checkpoint_metric)
     for part in ("tokenizer", "bpe"):
-        _require_complete(part, cfg[part])
+        _require_all_options(part, cfg[part])
     if cfg.dataset.combine_valid_subsets and cfg.dataset.valid_subset != "valid":
         subsets = cfg.dataset.valid_subset
         raise UserError(f"--valid-subset {subsets} does not go with --combine-valid-subsets; leave one of them out")
-    _require_device(cfg.common)
-    _require_bleu(cfg)
+    _require_device_for_precision(cfg.common)
+    _require_valid_bleu_options(cfg)
 
 
 @patch("fairseq_cli.validate", before="main")
-def options_of_validate(cfg: Any) -> None:
-    """``fairseq-validate`` ignores a ``--criterion`` other than the checkpoint's, and misspelt ``--model-overrides``.
+def check_validation_options(cfg: Any) -> None:
+    """``fairseq-validate`` ignores a ``--criterion`` other than the checkpoint's, and misspelled ``--model-overrides``.
 
-    Mistakes in these, and in the options of BLEU, end it without their names.
+    Mistakes in them, and in the BLEU options, stop it without naming the option. Here all of these are checked before
+    any data is read.
     """
     cfg = as_configuration(cfg)
     require_recorded(dictionary("--model-overrides", cfg.common_eval.model_overrides), cfg)
-    _require_criterion(cfg)
-    _require_bleu(cfg)
+    _require_criterion_of_checkpoint(cfg)
+    _require_valid_bleu_options(cfg)
 
 
-def _require_criterion(cfg: Any) -> None:
-    """Raise UserError where a command line asks for another criterion than that of the checkpoint, which is used."""
+def _require_criterion_of_checkpoint(cfg: Any) -> None:
+    """Raise UserError if --criterion differs from the checkpoint's, which fairseq uses regardless."""
     from fairseq import utils
 
     criterion = getattr(cfg.criterion, "_name", None)
-    if criterion in (None, "cross_entropy"):  # the default, which nobody may have given
+    if criterion in (None, "cross_entropy"):  # cross_entropy is the default, and perhaps not on the command line
         return
     path = utils.split_paths(cfg.common_eval.path)[0]
     if not os.path.isfile(path):
@@ -81,38 +86,43 @@ def _require_criterion(cfg: Any) -> None:
     recorded = checkpoints.options_in(checkpoints.load_checkpoint(path, mapped=True), "criterion")
     trained = recorded.get("_name") or recorded.get("criterion")
     if trained and trained != criterion:
-        raise UserError(f"--criterion {criterion}: {path} was trained with {trained}, which validates it; give that")
+        raise UserError(
+            f"--criterion {criterion}: {path} was trained with {trained}, and fairseq-validate always uses that; give "
+            f"--criterion {trained}, or leave it out"
+        )
 
 
-def _require_part(cfg: Any, part: str) -> None:
-    """Raise UserError unless a configuration has a part with a name that fairseq or a plugin knows."""
+def _require_known_choice(cfg: Any, part: str) -> None:
+    """Raise UserError unless the configuration has the group ``part``, with a name that fairseq or a plugin knows."""
     from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
     from fairseq.registry import REGISTRIES
     from fairseq.tasks import TASK_REGISTRY
 
-    known = {"task": TASK_REGISTRY, "model": {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}}
-    names = known[part] if part in known else REGISTRIES[part]["registry"]
-    options = None if OmegaConf.is_missing(cfg, part) else cfg[part]
+    registries = {"task": TASK_REGISTRY, "model": {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}}
+    names = registries[part] if part in registries else REGISTRIES[part]["registry"]
+    options: Any = None if OmegaConf.is_missing(cfg, part) else cfg[part]
     name = options if isinstance(options, str) else getattr(options, "_name", None)
     if name not in names:
         option = "--arch" if part == "model" else f"--{part.replace('_', '-')}"
         problem = f"{part}._name {name} is unknown" if name else f"{option} or {part}._name is missing"
         raise UserError(f"{problem}; give one of {', '.join(sorted(names))}")
-    if part == "task" and getattr(options, "data", "") is None:
+    if part == "task" and hasattr(options, "data") and options.data is None:
         raise UserError("task.data is missing; give the folder of the data")
 
 
-def _require_complete(part: str, options: Any) -> None:
-    """Raise UserError where an option is missing that the tokenizer or the subwords of a training need."""
+def _require_all_options(part: str, options: Any) -> None:
+    """Raise UserError if --tokenizer or --bpe lacks an option that it requires."""
     for name in options if OmegaConf.is_config(options) else ():
         if OmegaConf.is_missing(options, name):
             raise UserError(f"--{part} {options['_name']} is given without --{name.replace('_', '-')}, which it needs")
 
 
-def _require_direction(metric: str, maximizes: bool) -> None:
-    """Raise UserError where the best model by a metric would be the worst."""
+def _require_metric_direction(metric: str, maximizes: bool) -> None:
+    """Raise UserError if --maximize-best-checkpoint-metric does not fit the metric."""
     if metric in _HIGHER_IS_BETTER and not maximizes:
-        raise UserError(f"--best-checkpoint-metric {metric} is best if high; add --maximize-best-checkpoint-metric")
+        raise UserError(
+            f"--best-checkpoint-metric {metric} is better the higher it is; add --maximize-best-checkpoint-metric"
+        )
     if metric in _LOWER_IS_BETTER and maximizes:
         raise UserError(
             f"--maximize-best-checkpoint-metric would keep the highest {metric}, the worst; leave it out, or give "
@@ -120,19 +130,19 @@ def _require_direction(metric: str, maximizes: bool) -> None:
         )
 
 
-def _require_device(common: Any) -> None:
-    """Raise UserError where a precision needs a GPU, and there is none."""
+def _require_device_for_precision(common: Any) -> None:
+    """Raise UserError if --fp16 or --amp is given without a GPU."""
     if torch.cuda.is_available() and not common.cpu:
         return
-    remedy = "needs a GPU, and there is none; leave it out, or give --bf16, which a CPU computes"
+    remedy = "needs a GPU, and there is none; leave it out, or give --bf16, which also works on a CPU"
     if common.fp16 and not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads or common.tpu):
-        raise UserError(f"--fp16 {remedy}")  # it would stop after reading the data
+        raise UserError(f"--fp16 {remedy}")  # fairseq would stop after reading the data
     if getattr(common, "amp", False):
-        raise UserError(f"--amp {remedy}")  # it would compute in float32
+        raise UserError(f"--amp {remedy}")  # fairseq would compute in float32
 
 
-def _require_bleu(cfg: Any) -> None:
-    """Raise UserError unless a validation with BLEU, if there is one, can generate, join subwords and detokenize."""
+def _require_valid_bleu_options(cfg: Any) -> None:
+    """Raise UserError if --eval-bleu is given with options that make generation or detokenization fail."""
     from fairseq.data import encoders
 
     task = cfg.task
@@ -145,40 +155,40 @@ def _require_bleu(cfg: Any) -> None:
     tokenizer = task.eval_bleu_detok
     if tokenizer not in encoders.TOKENIZER_REGISTRY:
         known = ", ".join(sorted(encoders.TOKENIZER_REGISTRY))
-        raise UserError(f"--eval-bleu-detok {tokenizer} is no tokenizer; give one of {known}")
+        raise UserError(f"--eval-bleu-detok {tokenizer} is not a tokenizer; give one of {known}")
     try:
         encoders.build_tokenizer(Namespace(tokenizer=tokenizer, **arguments))
-    except Exception as error:  # each tokenizer has its own
+    except Exception as error:  # each tokenizer raises its own type
         raise UserError(
             f"--eval-bleu-detok {tokenizer} with --eval-bleu-detok-args {arguments} cannot be set up: {named(error)}"
         ) from error
 
 
 @patch("fairseq_cli.train", function="train")
-def tried_first(original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
+def try_validation_and_save_first(original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
     """What fails at the first validation or the first save fails after the first epoch, which is then lost.
 
-    This is ``--best-checkpoint-metric`` that the validation does not compute, a sentence too long for the model, a
-    full disk. Here one sentence of every validation set is validated before the first update, and room for a checkpoint
-    is looked for. Neither changes what is trained: the random numbers of training are the same without it.
+    Examples: a ``--best-checkpoint-metric`` that validation does not compute, a sentence too long for the model, a full
+    disk. Here a sentence of each validation set is validated before the first update, and the disk space for a
+    checkpoint is checked. The training is not affected: its random states are restored.
     """
-    # fairseq calls this function for each epoch.
+    # fairseq calls this function once per epoch.
     if not getattr(trainer, "validation_was_tried", False):
         trainer.validation_was_tried = True
         if trainer.is_data_parallel_master and not cfg.checkpoint.no_save:
-            _require_room(cfg, trainer)
+            _require_disk_space(cfg, trainer)
         if not cfg.dataset.disable_validation:
             for subset in cfg.dataset.valid_subset.split(","):
-                # The sentences of the training set are in order for training.
+                # The training set is not tried: its data set is already in the order of the first epoch.
                 if subset != cfg.dataset.train_subset:
-                    with _unchanged(trainer):
+                    with _restoring_state(trainer):
                         _try_validation(cfg, trainer, task, subset)
     return original(cfg, trainer, task, epoch_itr)
 
 
 @contextmanager
-def _unchanged(trainer: Any) -> Iterator[None]:
-    """Restore random numbers, and the batch that fills up those of other processes, on leaving."""
+def _restoring_state(trainer: Any) -> Iterator[None]:
+    """Restore the random states and the trainer's dummy batch on leaving (get_valid_iterator replaces the latter)."""
     numpy_state, python_state = numpy.random.get_state(), random.getstate()
     batch = trainer._dummy_batch
     devices = [torch.cuda.current_device()] if trainer.cuda else []
@@ -192,16 +202,16 @@ def _unchanged(trainer: Any) -> Iterator[None]:
 
 
 def _try_validation(cfg: Any, trainer: Any, task: Any, subset: str) -> None:
-    """Validate a sentence of a subset, or a few until the metric of the best checkpoint appears.
+    """Validate the first sentence of a subset, and more until --best-checkpoint-metric is computed.
 
     Raises:
-        UserError: a sentence is too long, or the metric does not appear.
+        UserError: a sentence is too long, or the metric is not computed.
     """
     from fairseq import utils
     from fairseq.logging import metrics
 
-    trainer.get_valid_iterator(subset)  # which fails if a sentence is too long
-    # One sentence at a time, in this process: the data of the training stay untouched.
+    trainer.get_valid_iterator(subset)  # called only for its check: raises if a sentence is too long
+    # One sentence at a time, without workers, so that the training data loader is unaffected.
     sentences = task.get_batch_iterator(
         dataset=task.dataset(subset),
         max_tokens=cfg.dataset.max_tokens_valid,
@@ -215,7 +225,7 @@ def _try_validation(cfg: Any, trainer: Any, task: Any, subset: str) -> None:
     ).next_epoch_itr(shuffle=False, set_dataset_epoch=False)
     metric = cfg.checkpoint.best_checkpoint_metric
     computed: dict[str, Any] = {}
-    # Apart from the meters of the training, which would count these sentences.
+    # A separate metrics root, so that training meters do not count these sentences.
     with metrics.aggregate(new_root=True) as validation:
         for number, sample in enumerate(sentences, start=1):
             try:
@@ -224,12 +234,12 @@ def _try_validation(cfg: Any, trainer: Any, task: Any, subset: str) -> None:
                 problem = mistake(error)
                 if problem is None:
                     raise
-                how = " with --eval-bleu-args" if getattr(cfg.task, "eval_bleu", False) else ""
-                raise UserError(f"the validation on {subset}{how} would fail: {problem}") from error
+                suffix = " with --eval-bleu-args" if getattr(cfg.task, "eval_bleu", False) else ""
+                raise UserError(f"the validation on {subset}{suffix} would fail: {problem}") from error
             computed = validation.get_smoothed_values()
-            if metric in computed or number == _TRIED:
+            if metric in computed or number == _MAX_TRIED_SENTENCES:
                 break
-    # A task may add others after a whole validation.
+    # Tasks with post_validate may add metrics only after the full validation.
     if metric not in computed and metric != "num_updates" and not hasattr(task, "post_validate"):
         names = ", ".join(sorted(name for name in computed if not name.startswith("_")))
         raise UserError(
@@ -238,48 +248,53 @@ def _try_validation(cfg: Any, trainer: Any, task: Any, subset: str) -> None:
         )
 
 
-def _require_room(cfg: Any, trainer: Any) -> None:
-    """Raise UserError where ``--save-dir`` has no room for a checkpoint."""
+def _require_disk_space(cfg: Any, trainer: Any) -> None:
+    """Raise UserError if ``--save-dir`` has too little disk space for a checkpoint."""
     folder = cfg.checkpoint.save_dir
-    needed = _size_of_checkpoint(cfg, trainer)
+    needed = _estimate_checkpoint_bytes(cfg, trainer)
     available = shutil.disk_usage(folder).free
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if limit != resource.RLIM_INFINITY:
         available = min(available, limit)
     if needed > available:
         raise UserError(
-            f"--save-dir {folder} has room for {available >> 20:,} MiB (disk, ulimit -f), and a checkpoint takes "
-            f"{needed >> 20:,} MiB; free some, or give another folder"
+            f"--save-dir {folder}: a checkpoint takes at least {needed >> 20:,} MiB, but only {available >> 20:,} MiB "
+            "are available (disk space or ulimit -f); free some space, or give another folder"
         )
 
 
-def _size_of_checkpoint(cfg: Any, trainer: Any) -> int:
-    """Return the bytes that a checkpoint takes at least: parameters, and what the optimizer keeps of each."""
-    size, trained = 0, 0
+def _estimate_checkpoint_bytes(cfg: Any, trainer: Any) -> int:
+    """Return a lower bound of a checkpoint's size: the parameters, and the optimizer's state for each of them."""
+    parameter_bytes, trained_values = 0, 0
     for parameter in trainer.get_model().parameters():
-        size += parameter.numel() * parameter.element_size()
-        trained += parameter.numel() if parameter.requires_grad else 0
+        parameter_bytes += parameter.numel() * parameter.element_size()
+        if parameter.requires_grad:
+            trained_values += parameter.numel()
     if cfg.checkpoint.no_save_optimizer_state:
-        return size
-    # All groups have the same options.
-    (group, *_) = getattr(trainer.optimizer, "param_groups", None) or [{}]
+        return parameter_bytes
+
+    param_groups = getattr(trainer.optimizer, "param_groups", None) or [{}]
+    options = param_groups[0]  # all groups have the same options
     moments = 0
-    if "betas" in group:  # as Adam
+    if "betas" in options:  # Adam and its variants
         moments = 2
-    elif group.get("momentum"):
+    elif options.get("momentum"):
         moments = 1
-    # Half-precision trainings keep the float32 values, too.
-    masters = 1 if cfg.common.fp16 or cfg.common.bf16 else 0
-    return size + 4 * trained * (moments + masters)
+    # Half-precision trainings also save the float32 parameters that the optimizer updates.
+    float32_copies = 1 if cfg.common.fp16 or cfg.common.bf16 else 0
+    return parameter_bytes + 4 * trained_values * (moments + float32_copies)
 
 
 @patch("fairseq_cli.train", function="validate")
-def batches_of_validation(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
-    """``--max-valid-steps N`` evaluates N + 1 batches."""
+def limit_validation_batches(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+    """``--max-valid-steps N`` evaluates N + 1 batches.
+
+    fairseq stops after the batch with the number N, counted from 0. Here it stops after N batches.
+    """
     steps = getattr(cfg.dataset, "max_valid_steps", None)
     if steps is None:
         return original(cfg, *args, **kwargs)
-    cfg.dataset.max_valid_steps = steps - 1  # the number of the last one, from 0
+    cfg.dataset.max_valid_steps = steps - 1
     try:
         return original(cfg, *args, **kwargs)
     finally:
@@ -287,31 +302,34 @@ def batches_of_validation(original: Any, cfg: Any, *args: Any, **kwargs: Any) ->
 
 
 @patch("fairseq_cli.train", function="validate")
-def saved_before_failure(
+def save_when_validation_fails(
     original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any, subsets: Sequence[str]
 ) -> Any:
-    """A validation that fails costs all updates since the last checkpoint, as it comes before the save.
+    """A validation that fails costs all updates since the last checkpoint, because it comes before the save.
 
-    Here a checkpoint is saved first, from which the training resumes at the end of the validation.
+    Here a checkpoint is saved when the validation fails, before the error is raised again; training resumes after that
+    validation.
     """
     try:
         return original(cfg, trainer, task, epoch_itr, subsets)
     except Exception:
         from fairseq import checkpoint_utils
 
-        # Where processes have parts of a state, all have to save, and others may have validated well.
+        # With sharded state every process must take part in saving, and the others may not have failed.
         if not trainer.is_fsdp and cfg.distributed_training.zero_sharding == "none":
             checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
-            logger.error("the validation failed; what was trained is in %s", cfg.checkpoint.save_dir)
+            logger.error("the validation failed; a checkpoint was saved in %s", cfg.checkpoint.save_dir)
         raise
 
 
 @patch("fairseq.tasks.translation", function="TranslationTask.reduce_metrics")
-def bleu_of_nothing(original: Any, self: Any, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:
-    """``--eval-bleu`` has no BLEU where all translations are empty, and the training ends with ``KeyError: 'bleu'``.
+def compute_bleu_of_empty_translations(
+    original: Any, self: Any, logging_outputs: Sequence[dict[str, Any]], criterion: Any
+) -> None:
+    """``--eval-bleu`` logs no BLEU if all translations are empty, and the training ends with ``KeyError: 'bleu'``.
 
-    A batch of empty translations is left out even of the length of references, so that BLEU is too high. Here such a
-    batch counts as any other, and BLEU may be 0.
+    Batches with only empty translations are not even counted in the reference length, which makes BLEU too high. Here
+    they count like any other batch, and BLEU may be 0.
     """
     from fairseq.logging import metrics
     from fairseq.tasks.translation import EVAL_BLEU_ORDER
@@ -322,7 +340,7 @@ def bleu_of_nothing(original: Any, self: Any, logging_outputs: Sequence[dict[str
     ngrams = 0
     for output in validated:
         ngrams += sum(output.get(f"_bleu_totals_{order}", 0) for order in range(EVAL_BLEU_ORDER))
-    if not self.cfg.eval_bleu or not validated or ngrams:  # fairseq has computed BLEU, if any
+    if not self.cfg.eval_bleu or not validated or ngrams:  # no BLEU is due, or fairseq has computed it
         return
 
     def bleu(meters: Any) -> float:
@@ -343,22 +361,23 @@ def bleu_of_nothing(original: Any, self: Any, logging_outputs: Sequence[dict[str
 
 
 @patch("fairseq.tasks.fairseq_task", function="FairseqTask.filter_indices_by_size")
-def sentences_of_all_sizes(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+def refuse_empty_selection(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     """If every sentence is skipped for its length, ``fairseq-eval-lm`` prints a perplexity of 1, with status 0.
 
-    Other commands divide by zero or look for a missing loss. Here it is a mistake, whatever the command, as is a
+    Other commands divide by zero or look for a missing loss. Here every command refuses an empty selection, and a
     sentence that is too long and not skipped.
     """
     try:
         remaining = original(self, *args, **kwargs)
     except Exception as error:
-        # fairseq raises a plain Exception, which names this option as a remedy.
+        # fairseq raises a plain Exception, whose message names this option as a remedy.
         if "--skip-invalid-size-inputs-valid-test" in str(error):
             raise UserError(
                 f"{error}, or give --max-source-positions, --max-target-positions or --tokens-per-sample that fit"
             ) from error
         raise
-    if not len(remaining) and self.datasets:  # fairseq-interactive has none, and a buffer may be skipped whole
+    # fairseq-interactive's task has no datasets; there a whole input buffer may be skipped.
+    if not len(remaining) and self.datasets:
         raise UserError(
             "no sentence is left: the data is empty, or each is longer than the model, --tokens-per-sample, "
             "--max-source-positions or --max-target-positions allow"
@@ -367,8 +386,9 @@ def sentences_of_all_sizes(original: Any, self: Any, *args: Any, **kwargs: Any) 
 
 
 @patch("fairseq.data.data_utils", before="batch_by_size")
-def sentences_in_batches(indices: Any, num_tokens_fn: Any, num_tokens_vec: Any, max_tokens: Any) -> None:
-    """A sentence of more than ``--max-tokens`` is an assertion without the name of an option."""
+def refuse_sentences_over_max_tokens(indices: Any, num_tokens_fn: Any, num_tokens_vec: Any, max_tokens: Any) -> None:
+    """A sentence longer than ``--max-tokens`` fails an assertion that does not name the option."""
+    # The names of the parameters are those of fairseq's batch_by_size (fairseq_compat.patching.patch).
     if max_tokens is None or max_tokens <= 0 or not len(indices):
         return
     lengths = num_tokens_vec if num_tokens_vec is not None else [num_tokens_fn(index) for index in indices]

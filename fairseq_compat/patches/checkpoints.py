@@ -1,4 +1,7 @@
-"""Patches of checkpoints: read without running code, written whole, and compared with what they are used with."""
+"""Patches of checkpoints: they are read without running code, written atomically, and compared with data and options.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from fairseq_compat.recorded_files import FILES_OF_TASKS, recorded_file
 
 
 @patch(mentioned="torch.load")
-def weights_only(module: Any) -> None:
+def load_without_running_code(module: Any) -> None:
     """PyTorch 2.6 and newer refuse fairseq's checkpoints, older ones run whatever code is in them.
 
     In every module of fairseq that mentions ``torch.load`` it becomes :func:`fairseq_compat.checkpoints.load`, which
@@ -39,7 +42,7 @@ def weights_only(module: Any) -> None:
 
 
 @patch("fairseq.file_utils")
-def checked_archives(module: Any) -> None:
+def check_archive_members(module: Any) -> None:
     """An archive that ``from_pretrained`` unpacks can write files anywhere, or move a folder of the user's away.
 
     fairseq unpacks every member under the name that it has in the archive, ``../../.profile`` too. Names that lead out
@@ -65,7 +68,7 @@ def _leads_out(path: str) -> bool:
 
 
 @patch("fairseq.checkpoint_utils")
-def whole_checkpoints(module: Any) -> None:
+def write_checkpoints_atomically(module: Any) -> None:
     """A kill or a full disk during saving leaves half a ``checkpoint_last.pt``, the file that a restart reads.
 
     fairseq writes the first file of a save aside and renames it without flushing, then copies it in place to
@@ -89,7 +92,7 @@ def whole_checkpoints(module: Any) -> None:
 
 
 @patch("fairseq.checkpoint_utils", before="load_checkpoint")
-def missing_checkpoints(cfg: Any, trainer: Any) -> None:
+def refuse_missing_checkpoints(cfg: Any, trainer: Any) -> None:
     """A checkpoint that is not there, or is no file: a training starts from nothing, and one line of the log says so.
 
     Here all are refused, but for a file that is missing in the training's own ``--save-dir``: commands name
@@ -116,7 +119,7 @@ def missing_checkpoints(cfg: Any, trainer: Any) -> None:
 
 
 @patch("fairseq.checkpoint_utils", function="_upgrade_state_dict")
-def weights_alone(original: Any, state: dict[str, Any]) -> dict[str, Any]:
+def accept_weights_alone(original: Any, state: dict[str, Any]) -> dict[str, Any]:
     """A checkpoint of nothing but options and weights is taken for one of 2018, and ends in ``KeyError: 'best_loss'``.
 
     Here it is one of a model that was trained for no updates.
@@ -131,7 +134,7 @@ def weights_alone(original: Any, state: dict[str, Any]) -> dict[str, Any]:
 
 
 @patch("fairseq.checkpoint_utils")
-def built_models(module: Any) -> None:
+def compare_checkpoint_with_data(module: Any) -> None:
     """A checkpoint is used silently with dictionaries, languages or options that it was not trained with.
 
     Here what it records is compared with the data and ``--model-overrides``; its model may not be far larger than its
@@ -164,7 +167,7 @@ def built_models(module: Any) -> None:
         for filename in filenames:
             path = module.get_maybe_sharded_checkpoint_filename(filename, suffix, 0, 1)
             checkpoint = state or module.load_checkpoint_to_cpu(path, arg_overrides)
-            recorded = _usable(checkpoint, path, task, arg_overrides or {})
+            recorded = _prepare_checkpoint(checkpoint, path, task, arg_overrides or {})
             with checkpoints.built_within(checkpoint["model"], path):
                 built, cfg, task = original([filename], arg_overrides, task, strict, suffix, 1, checkpoint)
             provenance.require_same(path, recorded, provenance.of_task(task), provenance.data_of(task))
@@ -174,7 +177,7 @@ def built_models(module: Any) -> None:
         return models, cfg, task
 
 
-def _usable(checkpoint: Any, path: str, task: Any, overrides: Mapping[str, Any]) -> provenance.Record:
+def _prepare_checkpoint(checkpoint: Any, path: str, task: Any, overrides: Mapping[str, Any]) -> provenance.Record:
     """Return what a checkpoint records, and set its options so that its model can be built.
 
     Raises:
@@ -188,14 +191,14 @@ def _usable(checkpoint: Any, path: str, task: Any, overrides: Mapping[str, Any])
         raise UserError(f"{path} was trained with --arch {arch}; give the plugin that has it with --user-dir")
     recorded = {**provenance.languages_in(options_of_task), **provenance.recorded_in(checkpoint)}
     if task is None:
-        _find_files_of_task(options_of_task, path, overrides)
+        _set_paths_of_task_files(options_of_task, path, overrides)
     else:  # before tensors of other sizes are a longer sentence
         provenance.require_same(path, recorded, provenance.of_task(task), provenance.data_of(task))
     checkpoints.forget_initial_values(model)
     return recorded
 
 
-def _find_files_of_task(options: Any, path: str, overrides: Mapping[str, Any]) -> None:
+def _set_paths_of_task_files(options: Any, path: str, overrides: Mapping[str, Any]) -> None:
     """Set those options of a task that a checkpoint records, and that are files, to where the files are now."""
     for name in FILES_OF_TASKS:
         recorded = getattr(options, name, None)
@@ -207,7 +210,9 @@ def _find_files_of_task(options: Any, path: str, overrides: Mapping[str, Any]) -
 
 
 @patch("fairseq.models.fairseq_model", function="BaseFairseqModel.load_state_dict")
-def one_value_for_one_parameter(original: Any, self: Any, state_dict: Any, strict: bool = True, **kwargs: Any) -> Any:
+def require_equal_shared_parameters(
+    original: Any, self: Any, state_dict: Any, strict: bool = True, **kwargs: Any
+) -> Any:
     """Where an option makes several tables one, and a checkpoint has different ones, the last one is taken silently."""
     loaded = original(self, state_dict, strict, **kwargs)
     if strict:
@@ -216,7 +221,7 @@ def one_value_for_one_parameter(original: Any, self: Any, state_dict: Any, stric
 
 
 @patch("fairseq.hub_utils", function="from_pretrained")
-def files_beside_pretrained(
+def find_files_beside_checkpoint(
     original: Any, model_name_or_path: str, checkpoint_file: str = "model.pt", *args: Any, **options: Any
 ) -> Any:
     """``from_pretrained`` takes subwords of the current folder whose name a checkpoint records, or from a network.
@@ -226,7 +231,7 @@ def files_beside_pretrained(
     """
     loaded = original(model_name_or_path, checkpoint_file, *args, **options)
     cfg = loaded["args"]
-    _require_nothing_fetched(model_name_or_path, provenance.settings_in("bpe", cfg), options)
+    _refuse_downloads(model_name_or_path, provenance.settings_in("bpe", cfg), options)
     paths = [os.path.join(model_name_or_path, name) for name in checkpoint_file.split(os.pathsep)]
     for path in filter(os.path.isfile, paths):
         record = provenance.recorded_in(checkpoints.load_checkpoint(path, mapped=True))
@@ -239,7 +244,7 @@ def files_beside_pretrained(
     return loaded
 
 
-def _require_nothing_fetched(model: str, subwords: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+def _refuse_downloads(model: str, subwords: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Raise UserError where subwords of a checkpoint are fetched from a network, and no option of the call asks so."""
     name = subwords.get("bpe")
     if name in ("gpt2", "bert", "hf_byte_bpe", "byte_bpe"):
@@ -251,7 +256,7 @@ def _require_nothing_fetched(model: str, subwords: Mapping[str, Any], options: M
 
 
 @patch("fairseq.optim.fp16_optimizer")
-def master_weights(module: Any) -> None:
+def save_master_weights(module: Any) -> None:
     """A resumed training in bf16 or fp16 starts from rounded weights, not from the float32 ones that it updates.
 
     fairseq keeps a float32 master of every parameter and saves only the model's half-precision values. Here the masters
@@ -261,40 +266,40 @@ def master_weights(module: Any) -> None:
 
     @replaces(module._FP16OptimizerMixin, "state_dict")
     def state_dict(original: Any, self: Any) -> dict[str, Any]:
-        return {**original(self), "master_weights": [master.detach() for master in _masters(self)]}
+        return {**original(self), "master_weights": [master.detach() for master in _list_masters(self)]}
 
     @replaces(module._FP16OptimizerMixin, "load_state_dict")
     def load_state_dict(original: Any, self: Any, state: dict[str, Any], optimizer_overrides: Any = None) -> None:
         original(self, state, optimizer_overrides)
-        _restore(self, state.get("master_weights") or [])
+        _restore_masters(self, state.get("master_weights") or [])
 
 
-def _masters(optimizer: Any) -> list[Any]:
+def _list_masters(optimizer: Any) -> list[Any]:
     """Return the float32 values that an optimizer updates: one of each parameter, or one vector of all."""
     masters = optimizer.fp32_params  # a dictionary by device, if flat
     return list(masters.values()) if isinstance(masters, dict) else list(masters)
 
 
-def _restore(optimizer: Any, saved: list[Any]) -> None:
+def _restore_masters(optimizer: Any, saved: list[Any]) -> None:
     """Give saved masters to the weights that they belong to, which are those that they are rounded to."""
-    weights, masters = list(optimizer.fp16_params), _masters(optimizer)
+    weights, masters = list(optimizer.fp16_params), _list_masters(optimizer)
     if not saved or sum(map(torch.numel, saved)) != sum(map(torch.numel, weights)):
         return
     with torch.no_grad():
         # All are in the order of the weights, whether one by one or as one vector.
-        saved_values, rounded, values = (_vector_of(tensors) for tensors in (saved, weights, masters))
+        saved_values, rounded, values = (_flatten_tensors(tensors) for tensors in (saved, weights, masters))
         restored = torch.where(saved_values.to(rounded.dtype) == rounded, saved_values, values)
         parts = restored.split([master.numel() for master in masters])
         for master, part in zip(masters, parts, strict=True):
             master.copy_(part.view_as(master))
 
 
-def _vector_of(tensors: list[Any]) -> torch.Tensor:
+def _flatten_tensors(tensors: list[Any]) -> torch.Tensor:
     return torch.cat([tensor.cpu().flatten() for tensor in tensors])
 
 
 @patch("fairseq_cli.interactive", before="main")
-def compared_text(cfg: Any) -> None:
+def compare_text_options(cfg: Any) -> None:
     """``fairseq-interactive`` silently accepts a tokenizer or subwords that a model was not trained with."""
     from fairseq.utils import split_paths
 

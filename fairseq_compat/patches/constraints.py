@@ -1,4 +1,7 @@
-"""Patches of lexical constraints: words that a translation must have."""
+"""Patches of lexical constraints: words that a translation must contain.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from fairseq_compat.patching import patch
 
 
 @patch("fairseq_cli.interactive", before="make_batches")
-def words_of_constraints(lines: list[str], cfg: Any, task: Any, encode_fn: Callable[[str], str]) -> None:
+def refuse_unknown_constraint_words(lines: list[str], cfg: Any, task: Any, encode_fn: Callable[[str], str]) -> None:
     """A constraint that the dictionary does not have puts ``<unk>`` into the translation, and an empty one ends it all.
 
     Here the first is refused, and the second, which two tabs in a row make, is ignored.
@@ -32,7 +35,7 @@ def words_of_constraints(lines: list[str], cfg: Any, task: Any, encode_fn: Calla
 
 
 @patch("fairseq.sequence_generator", before="SequenceGenerator._generate")
-def lengths_of_constraints(self: Any, sample: dict[str, Any], constraints: Any) -> None:
+def refuse_impossible_constraints(self: Any, sample: dict[str, Any], constraints: Any) -> None:
     """Constraints that no translation can meet are an assertion in the middle of a text.
 
     They have more words than a translation may have, or ``</s>``.
@@ -41,10 +44,10 @@ def lengths_of_constraints(self: Any, sample: dict[str, Any], constraints: Any) 
         length = sample["net_input"]["src_tokens"].size(1)
         longest = min(int(self.max_len_a * length + self.max_len_b), self.max_len - 1)
         for packed in constraints:
-            _require_possible(self, packed, longest)
+            _require_satisfiable(self, packed, longest)
 
 
-def _require_possible(generator: Any, packed: Any, longest: int) -> None:
+def _require_satisfiable(generator: Any, packed: Any, longest: int) -> None:
     """Raise UserError unless a translation of ``longest`` tokens can meet packed constraints."""
     from fairseq.token_generation_constraints import unpack_constraints
 

@@ -1,4 +1,7 @@
-"""Patches of data: data files and languages."""
+"""Patches of binarized data, and of the languages that they are in.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ MANAGER = "fairseq.data.multilingual.multilingual_data_manager"
 
 
 @patch("fairseq.data.indexed_dataset")
-def damaged_data(module: Any) -> None:
+def refuse_damaged_data(module: Any) -> None:
     """Damaged data files are read beyond or beside their sentences, and hundreds are ``Too many open files``.
 
     Here the sentences must lie one after the other from the beginning of the file to its end, and the tokens in the
@@ -54,16 +57,18 @@ def damaged_data(module: Any) -> None:
         dataset = original(path, impl, fix_lua_indexing, dictionary)
         if isinstance(dataset, module.MMapIndexedDataset):
             places = numpy.append(dataset._index._pointers, os.path.getsize(f"{path}.bin"))
-            _require_whole(path, dataset._index.dtype, dataset.sizes, places, dictionary)
+            _require_consistent_data(path, dataset._index.dtype, dataset.sizes, places, dictionary)
         elif isinstance(dataset, module.IndexedDataset):  # lazy or cached; their tokens may be counted from 1
             if not numpy.array_equal(dataset.dim_offsets, numpy.arange(len(dataset) + 1)):
-                raise _damaged(path)
+                raise _damaged_data_error(path)
             places = dataset.data_offsets * dataset.element_size
-            _require_whole(path, dataset.dtype, dataset.sizes, places, dictionary, lowest=int(fix_lua_indexing))
+            _require_consistent_data(
+                path, dataset.dtype, dataset.sizes, places, dictionary, lowest=int(fix_lua_indexing)
+            )
         return dataset
 
 
-def _require_whole(path: str, dtype: Any, sizes: Any, places: Any, dictionary: Any, lowest: int = 0) -> None:
+def _require_consistent_data(path: str, dtype: Any, sizes: Any, places: Any, dictionary: Any, lowest: int = 0) -> None:
     """Raise UserError unless sentences fill a data file, and their tokens are in a dictionary, if it is given.
 
     Args:
@@ -79,7 +84,7 @@ def _require_whole(path: str, dtype: Any, sizes: Any, places: Any, dictionary: A
     ends = numpy.cumsum(sizes, dtype=numpy.int64) * numpy.dtype(dtype).itemsize
     is_whole = numpy.array_equal(places, numpy.append(0, ends)) and places[-1] == size
     if not is_whole or (sizes < 0).any():
-        raise _damaged(path)
+        raise _damaged_data_error(path)
     if dictionary is None or size == 0:
         return
     # Mapped, so that the file need not fit into memory.
@@ -91,12 +96,12 @@ def _require_whole(path: str, dtype: Any, sizes: Any, places: Any, dictionary: A
         )
 
 
-def _damaged(path: str) -> UserError:
+def _damaged_data_error(path: str) -> UserError:
     return UserError(f"{path}.idx is damaged: its sentences are not those of {path}.bin; make the data anew")
 
 
 @patch("fairseq.data.indexed_dataset")
-def sentences_of_files(module: Any) -> None:
+def read_sentences_by_offset(module: Any) -> None:
     """Data that was made with ``--dataset-impl cached`` or ``lazy`` ends a training in a ``KeyError``.
 
     The trainer takes a batch before the cache is filled. Processes that load ``lazy`` data move each other's place in
@@ -131,7 +136,7 @@ def _is_alignment(path: str) -> bool:
 
 
 @patch("fairseq.data.indexed_dataset", function="MMapIndexedDatasetBuilder.finalize")
-def places_beyond_2_gib(original: Any, self: Any, index_file: str) -> None:
+def write_offsets_beyond_2_gib(original: Any, self: Any, index_file: str) -> None:
     """If several ``--workers`` make more than 2 GiB of data, the index is wrong, and no training can read them.
 
     Sizes from a worker's index have 32 bits, and with NumPy 2 so have their sums.
@@ -141,7 +146,7 @@ def places_beyond_2_gib(original: Any, self: Any, index_file: str) -> None:
 
 
 @patch("fairseq.data.fasta_dataset", function="FastaDataset._build_index")
-def fasta_without_shell(original: Any, self: Any, path: str) -> Any:
+def refuse_fasta(original: Any, self: Any, path: str) -> Any:
     """``--dataset-impl fasta`` puts the name of a data file into a shell's command line, where it can be a command."""
     raise UserError("--dataset-impl fasta runs a shell with names of files; give another one, such as mmap")
 
@@ -152,7 +157,7 @@ def fasta_without_shell(original: Any, self: Any, path: str) -> Any:
     "fairseq.data.token_block_dataset",
     "fairseq.modules.dynamic_crf_layer",
 )
-def numpy_aliases(module: Any) -> None:
+def restore_numpy_aliases(module: Any) -> None:
     """``--num-batch-buckets``, ``nacrf_transformer`` and others use what NumPy has removed, and stop.
 
     These are ``np.int`` and ``np.float``, gone with 1.24, ``np.compat``, gone with 2.0, and the argument
@@ -166,7 +171,7 @@ def numpy_aliases(module: Any) -> None:
 
 
 @patch("fairseq.tasks.translation", function="load_langpair_dataset")
-def parts_of_data(original: Any, *args: Any, upsample_primary: int = -1, **options: Any) -> Any:
+def take_primary_data_once(original: Any, *args: Any, upsample_primary: int = -1, **options: Any) -> Any:
     """Data of several parts, train and train1, or valid and valid1, end in ``negative dimensions are not allowed``.
 
     fairseq takes the first part -1 times unless ``--upsample-primary`` is given, and leaves it out with 0. The default
@@ -178,13 +183,13 @@ def parts_of_data(original: Any, *args: Any, upsample_primary: int = -1, **optio
 
 
 @patch("fairseq.data.data_utils", function="_find_extra_valid_paths")
-def unused_validation_sets(original: Any, dataset_path: str) -> set[str]:
+def compare_subset_names(original: Any, dataset_path: str) -> set[str]:
     """``--valid-subset valid,valid1`` is refused as if valid1 were not in it: fairseq compares names of files."""
     return {path.partition(".")[0] for path in original(dataset_path)}
 
 
 @patch("fairseq.tasks", function="setup_task")
-def languages_of_the_data(original: Any, cfg: Any, **kwargs: Any) -> Any:
+def infer_missing_language(original: Any, cfg: Any, **kwargs: Any) -> Any:
     """``-s xx`` or ``-t xx`` alone is ignored: fairseq takes the first pair of languages that the data folder lists.
 
     A model is then trained, or asked, for another direction than the command says. Here the other language is that of
@@ -199,7 +204,7 @@ def languages_of_the_data(original: Any, cfg: Any, **kwargs: Any) -> Any:
     first, *more_folders = split_paths(data) if isinstance(data, str) else [""]
     source, target = (getattr(cfg, side, None) for side in ("source_lang", "target_lang"))
     if (source is None) != (target is None) and os.path.isdir(first) and (pairs := pairs_in(first)):
-        cfg.source_lang, cfg.target_lang = _fitting(pairs, source, target, first)
+        cfg.source_lang, cfg.target_lang = _choose_direction(pairs, source, target, first)
     for folder in more_folders:
         _require_same_dictionaries(folder, first)
     task = original(cfg, **kwargs)
@@ -226,11 +231,11 @@ def _require_same_dictionaries(folder: str, first: str) -> None:
     """Raise UserError where a folder of data has another dictionary than the first one."""
     for path in glob(os.path.join(escape(folder), "dict.*.txt")):
         path_in_first = os.path.join(first, os.path.basename(path))
-        if os.path.isfile(path_in_first) and _symbols(path) != _symbols(path_in_first):
+        if os.path.isfile(path_in_first) and _read_symbols(path) != _read_symbols(path_in_first):
             raise UserError(f"{path} is another dictionary than {path_in_first}; make the data with one, --srcdict")
 
 
-def _symbols(dictionary: str) -> list[str]:
+def _read_symbols(dictionary: str) -> list[str]:
     """Return the symbols of a dictionary's file, without their counts."""
     symbols = []
     with TextFile(dictionary) as file:
@@ -241,7 +246,7 @@ def _symbols(dictionary: str) -> list[str]:
 
 
 @patch("fairseq.data.data_utils", function="infer_language_pair")
-def languages_with_hyphens(original: Any, path: str) -> tuple[str, str]:
+def infer_languages_with_hyphens(original: Any, path: str) -> tuple[str, str]:
     """A language with a hyphen is taken for a pair: of ``dict.zh-cn.txt`` fairseq makes a translation of zh into cn.
 
     A folder without data ends in a traceback.
@@ -263,11 +268,11 @@ def pairs_in(folder: str) -> list[tuple[str, str]]:
         # As of train.zh-cn-de.de.idx, the second and the third part.
         parts = name.split(".")
         if len(parts) >= 3:
-            pairs += _pairs_of(parts[1], parts[2], names)
+            pairs += _split_pair(parts[1], parts[2], names)
     return list(dict.fromkeys(pairs))  # each once, in the order of the names
 
 
-def _pairs_of(pair: str, language: str, names: list[str]) -> list[tuple[str, str]]:
+def _split_pair(pair: str, language: str, names: list[str]) -> list[tuple[str, str]]:
     """Return the two languages that a pair such as zh-cn-de consists of, one of which is ``language``.
 
     Where a hyphen divides it in more than one way, as zh-cn-zh, both languages have dictionaries among ``names``.
@@ -283,7 +288,9 @@ def _pairs_of(pair: str, language: str, names: list[str]) -> list[tuple[str, str
     return known or fitting
 
 
-def _fitting(pairs: list[tuple[str, str]], source: str | None, target: str | None, folder: str) -> tuple[str, str]:
+def _choose_direction(
+    pairs: list[tuple[str, str]], source: str | None, target: str | None, folder: str
+) -> tuple[str, str]:
     """Return the one direction with the source or target that is not None; data of a pair serves both directions."""
     directions = {*pairs, *((second, first) for first, second in pairs)}
     fitting = sorted(pair for pair in directions if source in (None, pair[0]) and target in (None, pair[1]))
@@ -295,7 +302,7 @@ def _fitting(pairs: list[tuple[str, str]], source: str | None, target: str | Non
 
 
 @patch("fairseq.tasks.translation", function="load_langpair_dataset")
-def alignments_of_training(original: Any, data_path: str, split: str, *args: Any, **options: Any) -> Any:
+def require_training_alignments(original: Any, data_path: str, split: str, *args: Any, **options: Any) -> Any:
     """``--load-alignments`` without alignments in the data trains without them, and says nothing."""
     dataset = original(data_path, split, *args, **options)
     if options.get("load_alignments") and split.startswith("train") and dataset.align_dataset is None:
@@ -307,7 +314,7 @@ def alignments_of_training(original: Any, data_path: str, split: str, *args: Any
 
 
 @patch(MANAGER, function="MultilingualDatasetManager.load_all_dictionaries")
-def equal_dictionaries(original: Any, cls: Any, args: Any, languages: Any, load: Any, training: bool) -> Any:
+def share_equal_dictionaries(original: Any, cls: Any, args: Any, languages: Any, load: Any, training: bool) -> Any:
     """With 100 languages, fairseq reads 200 equal dictionaries and keeps 101: 10 s and a gigabyte for 64,000 symbols.
 
     Here files of equal content are one dictionary, read once.
@@ -324,7 +331,7 @@ def equal_dictionaries(original: Any, cls: Any, args: Any, languages: Any, load:
 
 
 @patch(MANAGER, function="MultilingualDatasetManager.get_data_paths_and_lang_pairs")
-def directions_without_validation(original: Any, self: Any, split: str) -> tuple[dict[str, str], dict[str, Any]]:
+def skip_directions_without_validation(original: Any, self: Any, split: str) -> tuple[dict[str, str], dict[str, Any]]:
     """A language pair without validation set ends ``translation_multi_simple_epoch`` with a ``KeyError``.
 
     Five languages of OPUS-100 have none. Here such directions are trained and not validated, as long as others are.
@@ -344,7 +351,9 @@ def directions_without_validation(original: Any, self: Any, split: str) -> tuple
 
 
 @patch("fairseq.tasks.translation", function="TranslationTask.build_dataset_for_inference")
-def options_of_lines(original: Any, self: Any, src_tokens: Any, src_lengths: Any, constraints: Any = None) -> Any:
+def apply_source_options_to_lines(
+    original: Any, self: Any, src_tokens: Any, src_lengths: Any, constraints: Any = None
+) -> Any:
     """``fairseq-interactive`` ignores ``--truncate-source`` and ``--left-pad-source``, as does ``from_pretrained``."""
     if getattr(self.cfg, "truncate_source", False):
         longest = self.cfg.max_source_positions
@@ -359,7 +368,7 @@ def options_of_lines(original: Any, self: Any, src_tokens: Any, src_lengths: Any
 
 
 @patch(MANAGER, before="MultilingualDatasetManager.get_split_data_param_list")
-def data_of_pairs(self: Any, split: str) -> None:
+def require_data_of_pairs(self: Any, split: str) -> None:
     """A pair of ``--lang-pairs`` that the data folder does not have ends in a ``KeyError``."""
     shards = self.get_split_num_data_shards(split)
     paths, pairs = self.get_data_paths_and_lang_pairs(split)
@@ -372,7 +381,7 @@ def data_of_pairs(self: Any, split: str) -> None:
 
 
 @patch(MANAGER, before="MultilingualDatasetManager.get_sampling_ratios")
-def weights_of_pairs(self: Any, datasets: Any) -> None:
+def check_sampling_weights(self: Any, datasets: Any) -> None:
     """``--sampling-weights`` without one of the pairs ends in a ``KeyError``, and with one too many is not noticed.
 
     The same is true of a file of them, and a ``--sampling-temperature`` of 0 divides by zero.
@@ -402,14 +411,14 @@ def _require_weights(option: str, weights: Any, keys: list[str]) -> None:
 
 
 @patch("fairseq.data.multilingual.sampling_method", before="SamplingMethod.sampling_method_selector")
-def methods_of_sampling(self: Any) -> None:
+def refuse_round_robin(self: Any) -> None:
     """``--sampling-method RoundRobin`` samples as ``concat`` does."""
     if self.args.sampling_method == "RoundRobin":
         raise UserError("--sampling-method RoundRobin is not implemented in fairseq; give concat, which it did")
 
 
 @patch("fairseq.data.multilingual.sampled_multi_epoch_dataset", function="SampledMultiEpochDataset._next_virtual_epoch")
-def order_of_virtual_epochs(original: Any, self: Any, epoch: int) -> None:
+def restore_virtual_epoch_order(original: Any, self: Any, epoch: int) -> None:
     """With ``--virtual-epoch-size`` a resumed run repeats sentences of a pass over the data, and leaves out others.
 
     The order of a pass is drawn in its first virtual epoch, and by a resumed run in the one it resumes in.

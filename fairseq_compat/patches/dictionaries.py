@@ -1,4 +1,7 @@
-"""Patches of dictionaries, subwords and pretrained embeddings."""
+"""Patches of dictionaries, subwords and pretrained embeddings.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _PRIVATE_CHARACTERS = tuple(map(chr, range(0xE000, 0xF900)))
 
 
 @patch("fairseq.data.dictionary", function="Dictionary.add_from_file")
-def named_dictionaries(original: Any, self: Any, f: Any) -> None:
+def name_file_in_dictionary_errors(original: Any, self: Any, f: Any) -> None:
     """Errors in a dictionary do not name its file, and its lines end at carriage returns.
 
     A pipe is waited for without end, and a device fills the memory. Here the file is read like every text, but for a
@@ -53,7 +56,7 @@ def named_dictionaries(original: Any, self: Any, f: Any) -> None:
 
 
 @patch("fairseq.data.dictionary", function="Dictionary.save")
-def repeated_symbols(original: Any, self: Any, f: Any) -> None:
+def mark_repeated_symbols(original: Any, self: Any, f: Any) -> None:
     """A dictionary with ``#fairseq:overwrite`` is written without the mark, so that no command can read it again.
 
     Here every symbol that the dictionary already has gets the mark, and so its number again.
@@ -70,7 +73,7 @@ def repeated_symbols(original: Any, self: Any, f: Any) -> None:
 
 
 @patch("fairseq.data.encoders.subword_nmt_bpe", function="SubwordNMTBPE.__init__")
-def subword_codes(original: Any, self: Any, cfg: Any) -> None:
+def read_subword_codes_as_utf8(original: Any, self: Any, cfg: Any) -> None:
     """``--bpe subword_nmt`` reads its codes in the encoding of the locale, and misreads them if that is not UTF-8.
 
     Words with letters beyond ASCII are then silently split in another way than in training. Codes of fastBPE end the
@@ -98,7 +101,7 @@ def subword_codes(original: Any, self: Any, cfg: Any) -> None:
 
 
 @patch("fairseq.data.encoders.sentencepiece_bpe", function="SentencepieceBPE.decode")
-def bytes_of_models(original: Any, self: Any, x: str) -> str:
+def decode_sentencepiece_bytes(original: Any, self: Any, x: str) -> str:
     """With a SentencePiece model that has byte fallback, translations have ``<0xC3><0x9F>`` in place of a letter.
 
     Here the model decodes its pieces. What it does not know, such as a language token, stays as it is, like the unknown
@@ -117,13 +120,13 @@ def bytes_of_models(original: Any, self: Any, x: str) -> str:
 
 
 @patch("fairseq.data.data_utils", function="post_process")
-def bytes_without_model(original: Any, sentence: str, symbol: str) -> Any:
+def join_byte_pieces(original: Any, sentence: str, symbol: str) -> Any:
     """With byte fallback, ``--post-process sentencepiece`` leaves bytes such as ``<0xC3>`` in place of letters."""
     return joined_pieces(sentence) if symbol == "sentencepiece" else original(sentence, symbol)
 
 
 @patch("fairseq.utils", function="parse_embedding")
-def embedding_files(original: Any, embed_path: str) -> dict[str, Any]:
+def read_embedding_file(original: Any, embed_path: str) -> dict[str, Any]:
     """Without a header, a file of embeddings loses its first word; errors do not name the file.
 
     Here a first line of two fields is the header. All words have as many numbers as the header or the first word says,
@@ -154,7 +157,7 @@ def embedding_files(original: Any, embed_path: str) -> dict[str, Any]:
 
 
 @patch("fairseq_cli.train", function="main")
-def moved_embeddings(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+def resume_without_embedding_file(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
     """A resumed training reads its pretrained embeddings again, and stops if the file is gone.
 
     The checkpoint has the trained embeddings, so here it resumes without the file.

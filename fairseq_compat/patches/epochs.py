@@ -1,4 +1,7 @@
-"""Patches of the place in an epoch: which batches an epoch has, and where in it a run resumes."""
+"""Patches of the position in an epoch: which batches an epoch has, and where in it a run resumes.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class Rest:
     Attributes:
         epoch: its number.
         batches: those made anew of the remaining sentences, before shuffling; None for those that every epoch has.
-        taken_before: the sentences that were taken before ``batches`` were made, as :func:`packed` writes them.
+        taken_before: the sentences that were taken before ``batches`` were made, as :func:`pack_flags` writes them.
         first: the number of the next batch in the order of all processes.
         shuffle: whether that order is shuffled.
         start: the number of batches that this process counts as taken.
@@ -49,7 +52,7 @@ class Rest:
 
 
 @patch("fairseq.data.iterators", function="EpochBatchIterator.ordered_batches")
-def groups_of_all_processes(original: Any, self: Any, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> Any:
+def fill_last_group(original: Any, self: Any, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> Any:
     """``--grouped-shuffling`` on several processes never trains on some of the longest sentences.
 
     Batches that fill no group of all processes are left out. Here the last group is filled up with empty ones. Where
@@ -67,7 +70,7 @@ def groups_of_all_processes(original: Any, self: Any, epoch: int, fix_batches_to
 
 
 @patch("fairseq.data.iterators")
-def place_in_an_epoch(module: Any) -> None:
+def resume_within_epoch(module: Any) -> None:
     """A run that resumes with other batches or another number of processes repeats, leaves out, or is refused.
 
     A checkpoint has the number of batches that each process took, which are others with another batch size, seed, or
@@ -83,9 +86,9 @@ def place_in_an_epoch(module: Any) -> None:
     iterator.counts_sentences = True
     module.GroupedEpochBatchIterator.counts_sentences = False  # whose batches are in sets of their own
     iterator.batches_of_whole_epochs = iterator.ordered_batches
-    iterator.whole_order = _whole_order
-    replaces(iterator, "state_dict")(_state_of_place)
-    replaces(iterator, "load_state_dict")(_resume_at_place)
+    iterator.whole_order = _compute_whole_order
+    replaces(iterator, "state_dict")(_save_position)
+    replaces(iterator, "load_state_dict")(_resume_at_position)
 
     @replaces(iterator, "ordered_batches")
     def ordered_batches(original: Any, self: Any, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> Any:
@@ -109,7 +112,7 @@ def place_in_an_epoch(module: Any) -> None:
         return original(self, shuffle, fix_batches_to_gpus, **options)
 
 
-def _whole_order(self: Any, epoch: int, shuffle: bool) -> list[Any]:
+def _compute_whole_order(self: Any, epoch: int, shuffle: bool) -> list[Any]:
     """Return the batches of all processes in the order in which they are taken."""
     # The iterator plays every process in turn, and is restored afterwards.
     saved = dict(vars(self))
@@ -128,7 +131,7 @@ def _whole_order(self: Any, epoch: int, shuffle: bool) -> list[Any]:
     return list(chain.from_iterable(zip(*parts, strict=True)))
 
 
-def _state_of_place(original: Any, self: Any) -> dict[str, Any]:
+def _save_position(original: Any, self: Any) -> dict[str, Any]:
     """Return an iterator's state with the batches and sentences that all processes took."""
     state: dict[str, Any] = original(self)
     epoch, position = state["epoch"], state["iterations_in_epoch"]
@@ -138,20 +141,20 @@ def _state_of_place(original: Any, self: Any) -> dict[str, Any]:
         return {**state, BATCHES: position // of_process * batches}
     count = rest.first + (position - rest.start) // of_process * batches
     order = self.whole_order(epoch, self.shuffle)
-    taken = flags_of(order[:count], len(self.dataset))
+    taken = flag_sentences(order[:count], len(self.dataset))
     if rest.taken_before is not None:
-        taken |= unpacked(rest.taken_before, len(self.dataset))
+        taken |= unpack_flags(rest.taken_before, len(self.dataset))
     sentences = {
         "of": len(self.dataset),
-        "order": digest_of(order),
-        "taken": packed(taken),
+        "order": compute_digest(order),
+        "taken": pack_flags(taken),
         "taken_before": rest.taken_before,
         "fixes_batches": self.fixes_batches,
     }
     return {**state, BATCHES: count, SENTENCES: sentences}
 
 
-def _resume_at_place(original: Any, self: Any, state_dict: dict[str, Any]) -> None:
+def _resume_at_position(original: Any, self: Any, state_dict: dict[str, Any]) -> None:
     """Go to the place in an epoch that a state has."""
     self.rest = None
     position, epoch = state_dict.get("iterations_in_epoch", 0), state_dict["epoch"]
@@ -161,7 +164,7 @@ def _resume_at_place(original: Any, self: Any, state_dict: dict[str, Any]) -> No
     batches, of_process = self.shares(epoch)
     count = state_dict.get(BATCHES, position // of_process * batches)
     if not self.counts_sentences:
-        _require_batch(epoch, count, len(self))
+        _require_remaining_batches(epoch, count, len(self))
         original(self, {**state_dict, "iterations_in_epoch": count // batches * of_process})
         return
 
@@ -170,7 +173,7 @@ def _resume_at_place(original: Any, self: Any, state_dict: dict[str, Any]) -> No
     shuffle = state_dict.get("shuffle", True)
     sentences = state_dict.get(SENTENCES)
     if sentences is None:  # of a checkpoint of fairseq's, or an older one: its batches are assumed to be the same
-        _require_batch(epoch, count, len(self.frozen_batches))
+        _require_remaining_batches(epoch, count, len(self.frozen_batches))
         rest: Rest | None = Rest(epoch, None, None, count, shuffle)
     elif sentences["of"] != len(self.dataset):
         logger.warning(
@@ -183,11 +186,11 @@ def _resume_at_place(original: Any, self: Any, state_dict: dict[str, Any]) -> No
         return
     else:
         self.fixes_batches = sentences["fixes_batches"]
-        rest = _rest(self, epoch, count, shuffle, sentences)
-    _begin_rest(self, epoch, shuffle, rest)
+        rest = _find_rest(self, epoch, count, shuffle, sentences)
+    _start_rest(self, epoch, shuffle, rest)
 
 
-def _require_batch(epoch: int, taken: int, batches: int) -> None:
+def _require_remaining_batches(epoch: int, taken: int, batches: int) -> None:
     """Raise UserError where more batches were taken than an epoch has."""
     if taken >= batches:
         raise UserError(
@@ -196,23 +199,23 @@ def _require_batch(epoch: int, taken: int, batches: int) -> None:
         )
 
 
-def _rest(self: Any, epoch: int, count: int, shuffle: bool, sentences: dict[str, Any]) -> Rest | None:
+def _find_rest(self: Any, epoch: int, count: int, shuffle: bool, sentences: dict[str, Any]) -> Rest | None:
     """Return what remains of an epoch after ``count`` batches; None where that is nothing."""
     size, taken_before = len(self.dataset), sentences["taken_before"]
-    batches = None if taken_before is None else _batched(self, unpacked(taken_before, size))
+    batches = None if taken_before is None else _make_batches(self, unpack_flags(taken_before, size))
     self.rest = Rest(epoch, batches, taken_before, count, shuffle)
     order = self.whole_order(epoch, shuffle)
     # The same batches in the same order: what remains are the last of them.
-    if digest_of(order) == sentences["order"]:
+    if compute_digest(order) == sentences["order"]:
         has_more = any(len(batch) for batch in order[count:])  # empty batches fill up those of processes
         return self.rest if has_more else None
     # With other options batches are others: they are made of the sentences that were not taken.
-    batches = _batched(self, unpacked(sentences["taken"], size))
+    batches = _make_batches(self, unpack_flags(sentences["taken"], size))
     logger.info("epoch %d goes on with other batches: %d sentences are left", epoch, sum(map(len, batches)))
     return Rest(epoch, batches, sentences["taken"], 0, shuffle) if batches else None
 
 
-def _batched(self: Any, taken: Any) -> list[Any]:
+def _make_batches(self: Any, taken: Any) -> list[Any]:
     """Return batches of an epoch's sentences that are not ``taken``, of the size of all others."""
     sentences = numpy.concatenate(self.frozen_batches)
     remaining = sentences[~taken[sentences]]
@@ -227,7 +230,7 @@ def _batched(self: Any, taken: Any) -> list[Any]:
     return batches
 
 
-def _begin_rest(self: Any, epoch: int, shuffle: bool, rest: Rest | None) -> None:
+def _start_rest(self: Any, epoch: int, shuffle: bool, rest: Rest | None) -> None:
     """Make the iterator over what remains of an epoch, or over the next epoch where that is nothing."""
     # How many batches this process has in a whole epoch, and how many of them remain.
     self.rest = None
@@ -247,7 +250,7 @@ def _begin_rest(self: Any, epoch: int, shuffle: bool, rest: Rest | None) -> None
     self._next_epoch_itr = following
 
 
-def digest_of(batches: Sequence[Any]) -> str:
+def compute_digest(batches: Sequence[Any]) -> str:
     """Return a digest of batches and their order."""
     digest = hashlib.sha256(numpy.array([len(batch) for batch in batches], dtype=numpy.int64).tobytes())
     if batches:
@@ -255,7 +258,7 @@ def digest_of(batches: Sequence[Any]) -> str:
     return digest.hexdigest()
 
 
-def flags_of(batches: Sequence[Any], size: int) -> Any:
+def flag_sentences(batches: Sequence[Any], size: int) -> Any:
     """Return, for each of ``size`` sentences, whether it is in one of the batches."""
     flags = numpy.zeros(size, dtype=bool)
     if batches:
@@ -263,19 +266,19 @@ def flags_of(batches: Sequence[Any], size: int) -> Any:
     return flags
 
 
-def packed(flags: Any) -> str:
+def pack_flags(flags: Any) -> str:
     """Return flags as a checkpoint has them: their bits in base64."""
     return base64.b64encode(numpy.packbits(flags).tobytes()).decode("ascii")
 
 
-def unpacked(text: str, size: int) -> Any:
+def unpack_flags(text: str, size: int) -> Any:
     """Return the ``size`` flags that were packed."""
     bits = numpy.frombuffer(base64.b64decode(text), dtype=numpy.uint8)
     return numpy.unpackbits(bits, count=size).astype(bool)
 
 
 @patch("fairseq.data.iterators")
-def batches_of_every_epoch(module: Any) -> None:
+def order_and_count_batches_per_epoch(module: Any) -> None:
     """``--skip-remainder-batch`` loses the rest of a resumed epoch, and ``--curriculum`` shuffles no epoch at all.
 
     fairseq takes the length of a whole epoch for that of its rest. And the loader of the first epoch, which serves all
@@ -323,7 +326,7 @@ def batches_of_every_epoch(module: Any) -> None:
 
 @patch("fairseq.tasks.fairseq_task", function="FairseqTask.get_batch_iterator")
 @patch("fairseq.tasks.translation_multi_simple_epoch", function="TranslationMultiSimpleEpochTask.get_batch_iterator")
-def sizes_of_batches(original: Any, *args: Any, **kwargs: Any) -> Any:
+def record_batch_limits(original: Any, *args: Any, **kwargs: Any) -> Any:
     """An iterator over batches does not know of which size they are, so none can be made of part of an epoch."""
     iterator = original(*args, **kwargs)
     call = inspect.signature(original).bind(*args, **kwargs)
@@ -334,7 +337,7 @@ def sizes_of_batches(original: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 @patch("fairseq.trainer", function="Trainer.get_train_iterator")
-def seeds_of_epochs(original: Any, self: Any, epoch: int, *args: Any, **options: Any) -> Any:
+def rebuild_iterator_each_epoch(original: Any, self: Any, epoch: int, *args: Any, **options: Any) -> Any:
     """With ``--update-ordered-indices-seed`` each epoch should have batches of its own, and only a resumed one has.
 
     fairseq keeps the iterator of the first epoch, with its seed. Here each epoch has a new one.
@@ -345,7 +348,9 @@ def seeds_of_epochs(original: Any, self: Any, epoch: int, *args: Any, **options:
 
 
 @patch("fairseq.data.iterators", function="EpochBatchIterator.next_epoch_itr")
-def noise_of_every_epoch(original: Any, self: Any, *args: Any, set_dataset_epoch: bool = True, **options: Any) -> Any:
+def restart_workers_each_epoch(
+    original: Any, self: Any, *args: Any, set_dataset_epoch: bool = True, **options: Any
+) -> Any:
     """With ``--num-workers``, whose default is 1, all epochs have the masks, crops and other noise of the first one.
 
     The processes that load data outlive an epoch, and are not told of the next. A resumed run has other masks than an

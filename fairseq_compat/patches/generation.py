@@ -1,4 +1,7 @@
-"""Patches of generation: what ``fairseq-generate``, ``-interactive`` and ``-eval-lm`` take, compute and write."""
+"""Patches of generation: what ``fairseq-generate``, ``-interactive`` and ``-eval-lm`` accept, compute and write.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,10 @@ from fairseq_compat.literals import dictionary
 from fairseq_compat.patching import as_configuration, patch, replaces
 
 #: The logarithm of the smallest probability that float32 has with all of its digits.
-_LEAST = math.log(torch.finfo(torch.float32).tiny)
+_MIN_LOG_PROBABILITY = math.log(torch.finfo(torch.float32).tiny)
 
 #: Options of fairseq-generate that fairseq-interactive accepts and ignores: a group, and names in it.
-_OF_GENERATE = {
+_GENERATE_OPTIONS = {
     "common_eval": ("results_path", "quiet"),
     "generation": ("sacrebleu", "prefix_size", "score_reference"),
     "dataset": ("num_shards", "shard_id"),
@@ -34,7 +37,7 @@ _OF_GENERATE = {
 
 
 @patch("fairseq_cli.generate")
-def generated_data(module: Any) -> None:
+def translate_binarized_data(module: Any) -> None:
     """``fairseq-generate`` empties earlier results before it has read its options, and writes through links.
 
     It ignores ``--num-shards``, ``--shard-id`` and ``--sacrebleu``, stops after the first sentence with
@@ -60,7 +63,7 @@ def generated_data(module: Any) -> None:
     @replaces(module, "main")
     def main(original: Any, cfg: Any) -> Any:
         cfg = as_configuration(cfg)
-        _require_options(cfg)
+        _require_generation_options(cfg)
         if cfg.generation.constraints is not None:
             raise UserError("--constraints: binarized data has none; give them to fairseq-interactive, after a tab")
         if cfg.generation.replace_unk is not None and cfg.dataset.dataset_impl != "raw":
@@ -73,12 +76,12 @@ def generated_data(module: Any) -> None:
         if folder is None:
             return module._main(cfg, sys.stdout)
         os.makedirs(folder, exist_ok=True)
-        with _results(os.path.join(folder, f"generate-{cfg.dataset.gen_subset}.txt")) as file:
+        with _open_results(os.path.join(folder, f"generate-{cfg.dataset.gen_subset}.txt")) as file:
             return module._main(cfg, file)
 
 
 @contextmanager
-def _results(path: str) -> Iterator[IO[str]]:
+def _open_results(path: str) -> Iterator[IO[str]]:
     """Open a text file that appears when it is complete; a log that went there ends with it."""
     with files.atomic_write(path) as binary:
         text = io.TextIOWrapper(binary, encoding="utf-8")
@@ -94,7 +97,7 @@ def _results(path: str) -> Iterator[IO[str]]:
 
 
 @patch("fairseq_cli.interactive")
-def generated_lines(module: Any) -> None:
+def translate_input_lines(module: Any) -> None:
     """``fairseq-interactive`` ends after the first sentence with ``--replace-unk``, and with soft alignments.
 
     It ignores ``--print-step``, ``--lm-path`` and others, and invents a translation of an empty line. Here it does with
@@ -107,8 +110,8 @@ def generated_lines(module: Any) -> None:
         from fairseq_compat.commands.generation import translate_lines
 
         cfg = as_configuration(cfg)
-        _require_options(cfg)
-        for group, names in _OF_GENERATE.items():
+        _require_generation_options(cfg)
+        for group, names in _GENERATE_OPTIONS.items():
             for name in names:
                 value = cfg[group][name]
                 # 1 shard is the default, and the same as none.
@@ -125,7 +128,7 @@ def generated_lines(module: Any) -> None:
         translate_lines(cfg, buffers, module.make_batches)
 
 
-def _require_options(cfg: Any) -> None:
+def _require_generation_options(cfg: Any) -> None:
     """Raise UserError unless a command has a model, and its options of generation go together."""
     if cfg.common_eval.path is None:
         raise UserError("--path is missing; give the checkpoint of the model, or several with : between them")
@@ -145,7 +148,7 @@ _evaluation = SimpleNamespace(skips=True)
 
 
 @patch("fairseq_cli.eval_lm", function="main")
-def context_of_tokens(original: Any, cfg: Any, **kwargs: Any) -> Any:
+def check_eval_lm_options(original: Any, cfg: Any, **kwargs: Any) -> Any:
     """``fairseq-eval-lm`` stops with an assertion where ``--context-window`` leaves no token to evaluate.
 
     The window is a part of ``--tokens-per-sample``. It has the tokens of the batch before, which is silently another
@@ -172,7 +175,7 @@ def context_of_tokens(original: Any, cfg: Any, **kwargs: Any) -> Any:
 
 
 @patch("fairseq.tasks.language_modeling", before="LanguageModelingTask.eval_lm_dataloader")
-def evaluated_blocks(self: Any, dataset: Any, max_positions: Any) -> None:
+def refuse_overlong_blocks(self: Any, dataset: Any, max_positions: Any) -> None:
     """``fairseq-eval-lm`` leaves out what is longer than the model allows, and gives the perplexity of the rest.
 
     With ``--tokens-per-sample`` above that of the training this is the end of the text.
@@ -182,7 +185,7 @@ def evaluated_blocks(self: Any, dataset: Any, max_positions: Any) -> None:
 
 
 @patch("fairseq_cli.eval_lm", function="eval_lm")
-def tokens_to_evaluate(original: Any, models: Any, source_dictionary: Any, batch_iterator: Any, **options: Any) -> Any:
+def refuse_empty_shards(original: Any, models: Any, source_dictionary: Any, batch_iterator: Any, **options: Any) -> Any:
     """A shard without a batch, of ``--num-shards``, has the perplexity 1 in ``fairseq-eval-lm``."""
     batches = iter(batch_iterator)
     first: dict[str, Any] = next(batches, {})
@@ -192,7 +195,7 @@ def tokens_to_evaluate(original: Any, models: Any, source_dictionary: Any, batch
 
 
 @patch("fairseq.utils", function="load_align_dict")
-def unknown_words_table(original: Any, replace_unk: str | None) -> dict[str, str] | None:
+def read_replacement_table(original: Any, replace_unk: str | None) -> dict[str, str] | None:
     """``--replace-unk`` without a file looks for one that is called ``@@``, and an empty line in one is an IndexError.
 
     The table is read as UTF-8, whatever the locale.
@@ -205,7 +208,7 @@ def unknown_words_table(original: Any, replace_unk: str | None) -> dict[str, str
 
 
 @patch("fairseq.sequence_generator", before="SequenceGenerator._generate")
-def lengths_that_fit(self: Any, sample: dict[str, Any]) -> None:
+def check_min_len(self: Any, sample: dict[str, Any]) -> None:
     """A ``--min-len`` above what a source's length or the model allows is an assertion in the middle of a text."""
     inputs = sample["net_input"]
     sources = [inputs[name] for name in ("src_tokens", "source", "features") if name in inputs]
@@ -221,7 +224,7 @@ def lengths_that_fit(self: Any, sample: dict[str, Any]) -> None:
 
 
 @patch("fairseq.search", function="Sampling.__init__")
-def samples_of_few(
+def limit_topk_to_dictionary(
     original: Any, self: Any, tgt_dict: Any, sampling_topk: int = -1, sampling_topp: float = -1.0
 ) -> None:
     """``--sampling-topk`` above the number of entries of the dictionary is ``selected index k out of range``.
@@ -232,7 +235,7 @@ def samples_of_few(
 
 
 @patch("fairseq.models.bart.model", function="BARTModel.set_beam_size")
-def beams_of_bart(original: Any, self: Any, beam: int) -> None:
+def ignore_bart_beam_size(original: Any, self: Any, beam: int) -> None:
     """A BART model takes every batch for the beam of its last search, so that it attends to other sentences.
 
     With ``--eval-bleu`` its training stops (``shape ... is invalid for input of size``), or attends to one of five
@@ -241,7 +244,7 @@ def beams_of_bart(original: Any, self: Any, beam: int) -> None:
 
 
 @patch("fairseq.modules.beamable_mm", function="BeamableMM.__init__")
-def beams_of_convolutions(original: Any, self: Any, beam_size: int | None = None) -> None:
+def ignore_convolution_beam_size(original: Any, self: Any, beam_size: int | None = None) -> None:
     """``translate(texts, beam=1)`` of a convolutional model translates the first of five texts five times.
 
     Its attention was made for the beam that the model was loaded with. Here it computes the same for any.
@@ -250,18 +253,18 @@ def beams_of_convolutions(original: Any, self: Any, beam_size: int | None = None
 
 
 @patch("fairseq.search", function="Sampling.step")
-def samples_of_the_improbable(original: Any, self: Any, step: int, lprobs: Any, *args: Any, **kwargs: Any) -> Any:
+def rescale_tiny_probabilities(original: Any, self: Any, step: int, lprobs: Any, *args: Any, **kwargs: Any) -> Any:
     """With ``--sampling --temperature 0.01`` all tokens that may follow can have the probability 0.
 
     PyTorch then refuses to draw one. Here such tokens keep their probabilities relative to one another.
     """
     highest = lprobs.amax(dim=-1, keepdim=True)
-    lprobs = torch.where(highest < _LEAST, lprobs - highest, lprobs)
+    lprobs = torch.where(highest < _MIN_LOG_PROBABILITY, lprobs - highest, lprobs)
     return original(self, step, lprobs, *args, **kwargs)
 
 
 @patch("fairseq.ngram_repeat_block")
-def repeated_ngrams(module: Any) -> None:
+def block_repeated_ngrams(module: Any) -> None:
     """``--no-repeat-ngram-size`` blocks nothing: fairseq compares n-grams with the padding after a hypothesis.
 
     With 1 it blocks the end of sentences. Here a hypothesis' own tokens are compared. A forced token, such as the end
@@ -280,7 +283,7 @@ def _no_repeat_ngram(self: Any, tokens: Any, lprobs: Any, bsz: int, beam_size: i
     for row, hypothesis in enumerate(known):
         # An n-gram is repeated by a token that followed the last n - 1 tokens before.
         last = hypothesis[len(hypothesis) - size + 1 :] if size > 1 else []
-        banned = _following(hypothesis, last)
+        banned = _find_following(hypothesis, last)
         if not banned:
             continue
         blocked = lprobs[row].clone()
@@ -291,7 +294,7 @@ def _no_repeat_ngram(self: Any, tokens: Any, lprobs: Any, bsz: int, beam_size: i
     return lprobs
 
 
-def _following(hypothesis: Sequence[int], last: Sequence[int]) -> list[int]:
+def _find_following(hypothesis: Sequence[int], last: Sequence[int]) -> list[int]:
     """Return the tokens that follow ``last`` wherever a hypothesis has it."""
     size = len(last)
     following = []
@@ -302,7 +305,7 @@ def _following(hypothesis: Sequence[int], last: Sequence[int]) -> list[int]:
 
 
 @patch("fairseq.hub_utils")
-def one_translation_for_each(module: Any) -> None:
+def return_one_translation_per_text(module: Any) -> None:
     """``translate(..., skip_invalid_size_inputs=True)`` returns fewer translations than texts, without saying of which.
 
     ``translate(texts, inference_step_args=...)`` gives each text the constraints of another one: batches are ordered by
@@ -374,7 +377,7 @@ def _generate_for_each(
     translations: list[Any] = []
     if inference_step_args:
         for number in numbers:
-            arguments = _arguments_of(number, inference_step_args)
+            arguments = _select_arguments(number, inference_step_args)
             translations += original(self, [sentences[number]], beam, verbose, inference_step_args=arguments, **kwargs)
     elif numbers:
         translations = original(self, [sentences[number] for number in numbers], beam, verbose, **kwargs)
@@ -385,7 +388,7 @@ def _generate_for_each(
     return outputs[0] if is_one else outputs
 
 
-def _arguments_of(number: int, arguments: dict[str, Any]) -> dict[str, Any]:
+def _select_arguments(number: int, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of one sentence: of each tensor its row."""
     rows = {}
     for name, value in arguments.items():

@@ -1,4 +1,7 @@
-"""Patches of models that refine whole translations: the Levenshtein Transformer and its kind."""
+"""Patches of non-autoregressive models: the Levenshtein Transformer, and others that refine whole translations.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from fairseq_compat.patching import patch
 
 
 @patch("fairseq.models.nat.levenshtein_utils", "fairseq.models.nat.insertion_transformer")
-def edit_paths(module: Any) -> None:
+def provide_libnat(module: Any) -> None:
     """Levenshtein and insertion Transformers stop in their first update: ``cannot import name 'libnat'``.
 
     fairseq's source distribution lacks the extension. Here :mod:`fairseq_compat.edit_paths` computes the same where
@@ -27,8 +30,6 @@ def edit_paths(module: Any) -> None:
 
 
 @patch("fairseq.modules.dynamic_crf_layer", function="DynamicCRF.__init__")
-def conditional_random_fields(
-    original: Any, self: Any, num_embedding: int, low_rank: int = 32, beam_size: int = 64
-) -> None:
+def limit_crf_beam(original: Any, self: Any, num_embedding: int, low_rank: int = 32, beam_size: int = 64) -> None:
     """``nacrf_transformer`` stops where ``--crf-beam-approx``, 64 by default, is more than the dictionary's entries."""
     original(self, num_embedding, low_rank, min(beam_size, num_embedding))

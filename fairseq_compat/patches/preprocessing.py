@@ -1,4 +1,7 @@
-"""Patches of ``fairseq-preprocess``: its files appear together when all are complete, and its options have effects."""
+"""Patches of ``fairseq-preprocess``: its files appear together when all are complete, and no option is ignored.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 
@@ -89,13 +92,13 @@ def open_whole(path: str, mode: str = "r", **options: Any) -> Any:
 
 
 @patch("fairseq.data.indexed_dataset")
-def whole_data(module: Any) -> None:
+def write_data_atomically(module: Any) -> None:
     """A kill or a full disk leaves half of a data file in place of the old one, and links are written through."""
     module.open = open_whole
 
 
 @patch("fairseq.data.dictionary", function="Dictionary._save")
-def whole_dictionaries(original: Any, self: Any, f: Any, entries: Any) -> None:
+def write_dictionaries_atomically(original: Any, self: Any, f: Any, entries: Any) -> None:
     """A dictionary is emptied before it is written: on a full disk it is lost, and a link's target is overwritten."""
     if not isinstance(f, str):
         original(self, f, entries)
@@ -106,7 +109,7 @@ def whole_dictionaries(original: Any, self: Any, f: Any, entries: Any) -> None:
 
 
 @patch("fairseq_cli.preprocess")
-def whole_folders(module: Any) -> None:
+def write_folder_atomically(module: Any) -> None:
     """A ``fairseq-preprocess`` that is killed leaves sources of one text beside targets of the text before.
 
     Here all of its files take their places when the last one is complete; a link is replaced, not written through.
@@ -133,7 +136,7 @@ def whole_folders(module: Any) -> None:
 
 
 @patch("fairseq_cli.preprocess", before="main")
-def limits_of_dictionaries(args: Any) -> None:
+def refuse_unused_dictionary_limits(args: Any) -> None:
     """``--thresholdsrc`` does nothing with ``--srcdict``, nor ``--thresholdtgt`` with ``--joined-dictionary``."""
     for name, default in (("threshold", 0), ("nwords", -1)):
         source, target = (getattr(args, f"{name}{side}") for side in ("src", "tgt"))

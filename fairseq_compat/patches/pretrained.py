@@ -1,4 +1,7 @@
-"""Patches of trainings that begin with a pretrained model: mBART's task of translation, and XLM's."""
+"""Patches of trainings that begin with a pretrained model: mBART's translation task, and XLM.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from fairseq_compat.patching import patch, replaces
 
 
 @patch("fairseq.tasks.fairseq_task", function="FairseqTask.__init__")
-def options_of_tasks(original: Any, self: Any, cfg: Any, **kwargs: Any) -> None:
+def set_task_args(original: Any, self: Any, cfg: Any, **kwargs: Any) -> None:
     """mBART cannot be fine-tuned: ``'TranslationFromPretrainedBARTTask' object has no attribute 'args'``.
 
     Other tasks, too, look for their options where earlier versions had them: that of noisy channels, and ``masked_lm``
@@ -25,7 +28,7 @@ def options_of_tasks(original: Any, self: Any, cfg: Any, **kwargs: Any) -> None:
 
 
 @patch("fairseq.tasks.translation_from_pretrained_bart", function="TranslationFromPretrainedBARTTask.__init__")
-def languages_of_mbart(original: Any, self: Any, args: Any, source_dictionary: Any, target_dictionary: Any) -> None:
+def check_mbart_languages(original: Any, self: Any, args: Any, source_dictionary: Any, target_dictionary: Any) -> None:
     """Without ``--langs`` mBART's task ends in a traceback, and a language that is not in it is the unknown word.
 
     All sentences of that language then end with the unknown word. Some options have no effect.
@@ -46,7 +49,7 @@ def languages_of_mbart(original: Any, self: Any, args: Any, source_dictionary: A
 
 
 @patch("fairseq.tasks.translation_from_pretrained_bart")
-def searches_of_mbart(module: Any) -> None:
+def end_mbart_search_with_language(module: Any) -> None:
     """mBART's task ignores ``--sampling``, ``--constraints``, ``--lm-path`` and others, and its BLEU is too high.
 
     ``fairseq-interactive`` ignores ``--prepend-bos``. Sentences end with their language instead of the end of
@@ -103,7 +106,7 @@ def searches_of_mbart(module: Any) -> None:
 
 
 @patch("fairseq.models.transformer_from_pretrained_xlm", function="upgrade_state_dict_with_xlm_weights")
-def parameters_of_xlm(original: Any, state_dict: dict[str, Any], pretrained_xlm_checkpoint: str | None) -> Any:
+def check_xlm_parameters(original: Any, state_dict: dict[str, Any], pretrained_xlm_checkpoint: str | None) -> Any:
     """A model of XLM with other positions ends in pages of names, without the option that is missing.
 
     A trained translation model reads XLM's file again wherever it is used, and cannot be used without it.

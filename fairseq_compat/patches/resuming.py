@@ -1,4 +1,7 @@
-"""Patches of resuming: what a checkpoint must have of optimizer, learning rate and averages, and must match."""
+"""Patches of resuming: optimizer, learning rate and moving averages come from the checkpoint, and must match.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import torch
 from fairseq_compat import checkpoints, provenance, versions
 from fairseq_compat.errors import UserError
 from fairseq_compat.literals import dictionary
-from fairseq_compat.patches.saving import KIND_OF_SCORE, SCORE_OF_EPOCH, counts_of_patience, kind_of_score
+from fairseq_compat.patches.saving import KIND_OF_SCORE, SCORE_OF_EPOCH, describe_best_score, get_patience_counts
 from fairseq_compat.patching import patch, replaces
 
 logger = logging.getLogger(__name__)
@@ -26,7 +29,7 @@ PATIENCE = "patience"
 
 
 @patch("fairseq.optim.lr_scheduler.reduce_lr_on_plateau")
-def validations_without_progress(module: Any) -> None:
+def save_plateau_counts(module: Any) -> None:
     """``--lr-scheduler reduce_lr_on_plateau`` forgets at a restart how many validations were no better."""
     counts = ("num_bad_epochs", "cooldown_counter")
 
@@ -48,7 +51,7 @@ def validations_without_progress(module: Any) -> None:
 
 
 @patch("fairseq.optim.lr_scheduler.polynomial_decay_schedule")
-def rate_of_annealed_epochs(module: Any) -> None:
+def save_annealed_rate(module: Any) -> None:
     """``--lr-scheduler polynomial_decay`` with ``--force-anneal`` takes another rate after a stop.
 
     An annealed epoch begins with the last rate of the epoch before, and decays from there. A run that resumes within
@@ -74,7 +77,7 @@ def rate_of_annealed_epochs(module: Any) -> None:
 
 
 @patch("fairseq.checkpoint_utils", function="load_checkpoint")
-def rates_of_resumed_runs(original: Any, cfg: Any, trainer: Any, **options: Any) -> Any:
+def restore_learning_rate(original: Any, cfg: Any, trainer: Any, **options: Any) -> Any:
     """A run that stops at the end of an epoch loses the score that the learning rate depends on.
 
     fairseq saves first and gives the scheduler the score afterwards. Here a run that resumes with the next epoch does
@@ -99,7 +102,7 @@ def rates_of_resumed_runs(original: Any, cfg: Any, trainer: Any, **options: Any)
 
 
 @patch("fairseq.optim.fairseq_optimizer", function="FairseqOptimizer.load_state_dict")
-def options_of_optimizers(original: Any, self: Any, state_dict: Any, optimizer_overrides: Any = None) -> None:
+def compare_optimizer_options(original: Any, self: Any, state_dict: Any, optimizer_overrides: Any = None) -> None:
     """Another ``--weight-decay`` or ``--adam-betas`` does nothing in a resumed run, which keeps the old one.
 
     ``--optimizer-overrides`` with a name that the optimizer does not have, or with the rate, changes nothing either.
@@ -119,7 +122,7 @@ def options_of_optimizers(original: Any, self: Any, state_dict: Any, optimizer_o
     names = getattr(self, "optimizer_config", {}).keys() - {"lr", *(optimizer_overrides or {})}
     for asked_group, group in zip(asked, self.param_groups, strict=False):
         for name in asked_group.keys() & group.keys() & names:
-            wanted, trained = _comparable(asked_group[name]), _comparable(group[name])
+            wanted, trained = _list_to_tuple(asked_group[name]), _list_to_tuple(group[name])
             if wanted != trained:
                 raise UserError(
                     f"the checkpoint's optimizer has {name} {trained}, and this command's {wanted}; give the option of "
@@ -127,12 +130,12 @@ def options_of_optimizers(original: Any, self: Any, state_dict: Any, optimizer_o
                 )
 
 
-def _comparable(value: Any) -> Any:
+def _list_to_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
 @patch("fairseq.trainer")
-def resumed_trainers(module: Any) -> None:
+def record_and_compare_training(module: Any) -> None:
     """A checkpoint is resumed silently with a dictionary in another order, or with swapped languages.
 
     No tensor shows that, nor another number of attention heads. ``--patience`` forgets how many validations in a row
@@ -150,7 +153,7 @@ def resumed_trainers(module: Any) -> None:
         record = getattr(self, "belongs_to", None) or provenance.of_training(self.task, self.cfg)
         extra_state[provenance.ENTRY] = dict(record)
         extra_state["versions"] = versions.recorded_versions()
-        counts = {name: value for name, value in counts_of_patience().items() if name in ("best", "num_runs")}
+        counts = {name: value for name, value in get_patience_counts().items() if name in ("best", "num_runs")}
         if counts:
             extra_state[PATIENCE] = counts
         if self.cfg.ema.store_ema:
@@ -167,7 +170,7 @@ def resumed_trainers(module: Any) -> None:
         optimizer_overrides: Any = None,
         reset_meters: bool = False,
     ) -> Any:
-        _compare(self, filename, reset_optimizer=reset_optimizer, reset_lr_scheduler=reset_lr_scheduler)
+        _compare_checkpoint(self, filename, reset_optimizer=reset_optimizer, reset_lr_scheduler=reset_lr_scheduler)
         averages = self.cfg.ema.store_ema
         self.cfg.ema.store_ema = False  # the average is loaded below
         try:
@@ -191,7 +194,7 @@ def resumed_trainers(module: Any) -> None:
         return extra_state
 
 
-def _compare(trainer: Any, path: str, *, reset_optimizer: bool, reset_lr_scheduler: bool) -> None:
+def _compare_checkpoint(trainer: Any, path: str, *, reset_optimizer: bool, reset_lr_scheduler: bool) -> None:
     """Compare a checkpoint with the training that begins with it, and set the record of that training.
 
     Raises:
@@ -243,14 +246,14 @@ def _require_same_training(state: Any, name: str, trainer: Any, *, reset_lr_sche
             f"{name} has no optimizer state, as with --no-save-optimizer-state and after averaging, and cannot be "
             "resumed; add --reset-optimizer to train from its weights, from update 1"
         )
-    for trained, asked, reset in _differences(state, trainer):
+    for trained, asked, reset in _list_differences(state, trainer):
         is_reset = reset_lr_scheduler and reset == "--reset-lr-scheduler"
         if trained != asked and not is_reset:
             remedy = f"give {trained}, or {reset} to begin with another one"
             raise UserError(f"{name} was trained with {trained}, and this command has {asked}; {remedy}")
 
 
-def _differences(state: Any, trainer: Any) -> list[tuple[str, str, str]]:
+def _list_differences(state: Any, trainer: Any) -> list[tuple[str, str, str]]:
     """Return what a checkpoint was trained with, what a trainer has instead, and the option that begins with it."""
     from fairseq.optim import OPTIMIZER_REGISTRY
     from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY
@@ -286,18 +289,18 @@ def _differences(state: Any, trainer: Any) -> list[tuple[str, str, str]]:
         first_rates = checkpoints.options_in(state, "optimization").get("lr")
         if first_rates is not None:
             asked_rates = trainer.cfg.optimization.lr
-            differences.append((_rate(first_rates), _rate(asked_rates), "--reset-lr-scheduler"))
+            differences.append((_format_rate(first_rates), _format_rate(asked_rates), "--reset-lr-scheduler"))
     common = checkpoints.options_in(state, "common")
     if common:
-        differences.append((_precision(common), _precision(trainer.cfg.common), "--reset-optimizer"))
+        differences.append((_format_precision(common), _format_precision(trainer.cfg.common), "--reset-optimizer"))
     return differences
 
 
-def _rate(rates: Any) -> str:
+def _format_rate(rates: Any) -> str:
     return f"--lr {','.join(str(float(rate)) for rate in rates)}"
 
 
-def _precision(common: Mapping[str, Any]) -> str:
+def _format_precision(common: Mapping[str, Any]) -> str:
     """Return the options of precision by their effect on an optimizer's state, which is the same for fp16 and bf16."""
     if common.get("memory_efficient_fp16") or common.get("memory_efficient_bf16"):
         return "--memory-efficient-fp16 or --memory-efficient-bf16"
@@ -323,7 +326,7 @@ def _require_same_sizes(path: str, model: torch.nn.Module) -> None:
 
 def _restore_patience(options: Any, path: str, extra_state: dict[str, Any], *, is_reset: bool) -> None:
     """Restore how many validations were no better, unless a checkpoint's scores cannot be compared with new ones."""
-    kind = kind_of_score(options)
+    kind = describe_best_score(options)
     trained_kind = extra_state.get(KIND_OF_SCORE, kind)
     if trained_kind != kind:  # BLEU is not compared with a loss
         logger.info("the best checkpoint was that of the %s; now it is that of the %s", trained_kind, kind)
@@ -335,7 +338,7 @@ def _restore_patience(options: Any, path: str, extra_state: dict[str, Any], *, i
         extra_state.pop("best", None)
         extra_state.pop(PATIENCE, None)
     if not is_reset:
-        counts_of_patience().update(extra_state.get(PATIENCE) or {})
+        get_patience_counts().update(extra_state.get(PATIENCE) or {})
 
 
 def _load_average(trainer: Any, extra_state: Mapping[str, Any]) -> None:

@@ -1,4 +1,7 @@
-"""Patches of saving: after which updates a training validates and saves, and which checkpoints it keeps."""
+"""Patches of saving: after which updates a training validates and saves, and which checkpoints it keeps.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _validation = SimpleNamespace(is_due=True)
 
 
 @patch("fairseq_cli.train")
-def validations_and_saves(module: Any) -> None:
+def follow_validation_and_save_intervals(module: Any) -> None:
     """A stopped run validates once more, which counts for ``--patience``; some multiples of an interval are not saved.
 
     These are the updates before ``--validate-after-updates``, to which ``--save-interval-updates`` applies as well. A
@@ -63,7 +66,7 @@ def is_multiple(number: int, interval: int) -> bool:
 
 
 @patch("fairseq.checkpoint_utils", function="save_checkpoint")
-def checkpoints_asked_for(original: Any, cfg: Any, trainer: Any, epoch_itr: Any, val_loss: float | None) -> None:
+def keep_requested_checkpoints(original: Any, cfg: Any, trainer: Any, epoch_itr: Any, val_loss: float | None) -> None:
     """``--keep-best-checkpoints N`` keeps fewer than N, and ``--save-interval-updates`` leaves out ends of epochs.
 
     A model is kept only if it is better than the worst one, even while there are fewer than N; models of equal scores
@@ -93,13 +96,13 @@ def checkpoints_asked_for(original: Any, cfg: Any, trainer: Any, epoch_itr: Any,
     started = time.perf_counter()
     epoch, updates, suffix = epoch_itr.epoch, trainer.get_num_updates(), trainer.checkpoint_suffix
     logger.info("Preparing to save checkpoint for epoch %d @ %d updates", epoch, updates)
-    names = _names_of_checkpoints(cfg, epoch_itr, updates, suffix, score, is_best=is_best)
+    names = _list_due_names(cfg, epoch_itr, updates, suffix, score, is_best=is_best)
     if not names:
         return
 
     extra_state = {"train_iterator": epoch_itr.state_dict(), "val_loss": val_loss}
     extra_state[SCORE_OF_EPOCH] = val_loss if _validation.is_due else None
-    extra_state[KIND_OF_SCORE] = kind_of_score(cfg)
+    extra_state[KIND_OF_SCORE] = describe_best_score(cfg)
     if hasattr(checkpoint_utils.save_checkpoint, "best"):
         extra_state["best"] = checkpoint_utils.save_checkpoint.best
     first, *copies = [os.path.join(cfg.save_dir, f"{name}{suffix}.pt") for name in names]
@@ -108,10 +111,10 @@ def checkpoints_asked_for(original: Any, cfg: Any, trainer: Any, epoch_itr: Any,
         checkpoint_utils.PathManager.copy(first, path, overwrite=True)
     message = "Saved checkpoint %s (epoch %d @ %d updates, score %s) (writing took %s seconds)"
     logger.info(message, first, epoch, updates, val_loss, time.perf_counter() - started)
-    _remove_old(cfg, suffix, epoch, updates)
+    _remove_outdated(cfg, suffix, epoch, updates)
 
 
-def _names_of_checkpoints(
+def _list_due_names(
     cfg: Any, epoch_itr: Any, updates: int, suffix: str, score: float | None, *, is_best: bool
 ) -> list[str]:
     """Return the names of the files that are due after an update; the last one is that from which a run resumes."""
@@ -130,7 +133,7 @@ def _names_of_checkpoints(
     return names
 
 
-def counts_of_patience() -> dict[str, Any]:
+def get_patience_counts() -> dict[str, Any]:
     """Return the attributes of ``should_stop_early`` of the running ``fairseq-train``, ``num_runs`` and ``best``.
 
     They are how fairseq counts validations that were no better. In other programs there are none.
@@ -138,7 +141,7 @@ def counts_of_patience() -> dict[str, Any]:
     return vars(getattr(sys.modules.get("fairseq_cli.train"), "should_stop_early", lambda: None))
 
 
-def kind_of_score(cfg: Any) -> str:
+def describe_best_score(cfg: Any) -> str:
     """Return which scores are the best, for options of checkpoints."""
     return f"{'highest' if cfg.maximize_best_checkpoint_metric else 'lowest'} {cfg.best_checkpoint_metric}"
 
@@ -151,23 +154,23 @@ def _is_among_best(score: float, cfg: Any, suffix: str) -> bool:
     """Return whether a model of this score is one of the best to be kept, by the digits that are in names."""
     if cfg.keep_best_checkpoints <= 0:
         return False
-    best = _best_first(cfg, suffix)
+    best = _list_best_first(cfg, suffix)
     if len(best) < cfg.keep_best_checkpoints:
         return True
     worst, _, _ = best[cfg.keep_best_checkpoints - 1]
     return _is_as_good(float(f"{score:.3f}"), worst, cfg)
 
 
-def _best_first(cfg: Any, suffix: str) -> list[tuple[float, int, str]]:
+def _list_best_first(cfg: Any, suffix: str) -> list[tuple[float, int, str]]:
     """Return score, number and path of all models kept as best by the metric; of equal scores the newest is first."""
     metric = re.escape(cfg.best_checkpoint_metric)
-    files = _matching(cfg.save_dir, rf"checkpoint\.best_{metric}_(-?\d+\.\d{{3}})(\d*){re.escape(suffix)}\.pt")
+    files = _match_files(cfg.save_dir, rf"checkpoint\.best_{metric}_(-?\d+\.\d{{3}})(\d*){re.escape(suffix)}\.pt")
     scored = [(float(match[1]), int(match[2] or 0), path) for match, path in files]
     sign = -1 if cfg.maximize_best_checkpoint_metric else 1
     return sorted(scored, key=lambda model: (sign * model[0], -model[1]))
 
 
-def _remove_old(cfg: Any, suffix: str, epoch: int, updates: int) -> None:
+def _remove_outdated(cfg: Any, suffix: str, epoch: int, updates: int) -> None:
     """Remove checkpoints beyond the numbers that are to be kept.
 
     Those of later epochs and updates than the present ones are another run's: they are neither counted nor removed.
@@ -175,26 +178,26 @@ def _remove_old(cfg: Any, suffix: str, epoch: int, updates: int) -> None:
     end = rf"{re.escape(suffix)}\.pt"
     outdated = []
     if cfg.keep_interval_updates > 0:
-        saved = _newest_first(cfg.save_dir, rf"checkpoint_\d+_(\d+){end}", updates)
+        saved = _list_newest_first(cfg.save_dir, rf"checkpoint_\d+_(\d+){end}", updates)
         pattern = cfg.keep_interval_updates_pattern
         removable = [path for number, path in saved if pattern == -1 or number % pattern != 0]
         outdated += removable[cfg.keep_interval_updates :]
     if cfg.keep_last_epochs > 0:
-        epochs = _newest_first(cfg.save_dir, rf"checkpoint(\d+){end}", epoch)
+        epochs = _list_newest_first(cfg.save_dir, rf"checkpoint(\d+){end}", epoch)
         outdated += [path for _, path in epochs[cfg.keep_last_epochs :]]
     if cfg.keep_best_checkpoints > 0:
-        outdated += [path for _, _, path in _best_first(cfg, suffix)[cfg.keep_best_checkpoints :]]
+        outdated += [path for _, _, path in _list_best_first(cfg, suffix)[cfg.keep_best_checkpoints :]]
     for path in outdated:
         os.remove(path)
 
 
-def _newest_first(folder: str, pattern: str, newest: int) -> list[tuple[int, str]]:
+def _list_newest_first(folder: str, pattern: str, newest: int) -> list[tuple[int, str]]:
     """Return number and path of all checkpoints up to the ``newest`` whose names fit a pattern."""
-    numbered = [(int(match[1]), path) for match, path in _matching(folder, pattern)]
+    numbered = [(int(match[1]), path) for match, path in _match_files(folder, pattern)]
     return sorted((checkpoint for checkpoint in numbered if checkpoint[0] <= newest), reverse=True)
 
 
-def _matching(folder: str, pattern: str) -> list[tuple[re.Match[str], str]]:
+def _match_files(folder: str, pattern: str) -> list[tuple[re.Match[str], str]]:
     """Return the matches of a pattern among the names in a folder, and their paths."""
     matches = [re.fullmatch(pattern, name) for name in os.listdir(folder)]
     return [(match, os.path.join(folder, match[0])) for match in matches if match is not None]

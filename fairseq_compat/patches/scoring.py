@@ -1,4 +1,7 @@
-"""Patches of scores: of nothing, and those of ``fairseq-score``."""
+"""Patches of scores: of empty translations, and those of ``fairseq-score``.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ from fairseq_compat.patching import patch, replaces
 from fairseq_compat.text import TextFile
 
 #: A number beyond those of all dictionaries.
-_BEYOND = 2**30
+_UNUSED_NUMBER = 2**30
 
 
 @patch("fairseq.scoring.bleu")
-def scores_of_nothing(module: Any) -> None:
+def score_empty_translations(module: Any) -> None:
     """Where all translations are empty, or there are none, BLEU divides by zero; here it is 0."""
 
     @replaces(module.Scorer, "brevity")
@@ -39,15 +42,15 @@ def scores_of_nothing(module: Any) -> None:
 
 
 @patch("fairseq.scoring.bleu", function="Scorer.add")
-def words_of_empty_lines(original: Any, self: Any, ref: Any, pred: Any) -> None:
+def count_words_of_empty_lines(original: Any, self: Any, ref: Any, pred: Any) -> None:
     """BLEU counts an empty line as one word, and the words ``</s>`` and ``<pad>`` at the end of a line as none.
 
     fairseq's extension strips ends of sentences and padding, but always leaves one token. Here the end of each sentence
     is stripped before, and empty lines are counted in Python.
     """
-    ref, pred = (_without_end(tokens, self.eos) for tokens in (ref, pred))
+    ref, pred = (_strip_end(tokens, self.eos) for tokens in (ref, pred))
     if len(ref) and len(pred):
-        original(self, _with_words(ref, self), _with_words(pred, self))
+        original(self, _replace_special_tokens(ref, self), _replace_special_tokens(pred, self))
         return
     self.stat.reflen += len(ref)
     self.stat.predlen += len(pred)
@@ -56,20 +59,20 @@ def words_of_empty_lines(original: Any, self: Any, ref: Any, pred: Any) -> None:
         setattr(self.stat, name, getattr(self.stat, name) + max(0, len(pred) - order + 1))
 
 
-def _without_end(tokens: Any, eos: int) -> Any:
+def _strip_end(tokens: Any, eos: int) -> Any:
     return tokens[:-1] if len(tokens) and tokens[-1] == eos else tokens
 
 
-def _with_words(tokens: Any, scorer: Any) -> Any:
+def _replace_special_tokens(tokens: Any, scorer: Any) -> Any:
     """Return tokens in which the words ``</s>`` and ``<pad>`` have numbers that the extension takes for words."""
     tokens = tokens.clone()
     for special in (scorer.eos, scorer.pad):
-        tokens[tokens == special] = _BEYOND + special
+        tokens[tokens == special] = _UNUSED_NUMBER + special
     return tokens
 
 
 @patch("fairseq_cli.score", function="cli_main")
-def scored_lines(original: Any) -> None:
+def score_lines(original: Any) -> None:
     """``fairseq-score`` scores 2 hypotheses and 3 references as if there were 2, and ends lines at carriage returns.
 
     It stops with ``--sentence-bleu`` and with a current sacrebleu, and with ``--sacrebleu`` ignores ``--ignore-case``
@@ -82,15 +85,16 @@ def scored_lines(original: Any) -> None:
         raise UserError(f"--order {options.order} is out of range: 1 to 4, and with --sacrebleu more")
     if options.sacrebleu and options.sentence_bleu:
         raise UserError("--sentence-bleu does not go with --sacrebleu; leave one of them out")
-    hypotheses, references = _lines(options.sys, options.ignore_case), _lines(options.ref, options.ignore_case)
+    hypotheses = _read_lines(options.sys, options.ignore_case)
+    references = _read_lines(options.ref, options.ignore_case)
     if len(hypotheses) != len(references):
         counts = f"--sys {options.sys} has {len(hypotheses)} lines, and --ref {options.ref} has {len(references)}"
         raise UserError(f"{counts}; line by line they must belong together")
-    for score in _scores(options, hypotheses, references):
+    for score in _compute_scores(options, hypotheses, references):
         print(score)
 
 
-def _lines(path: str, ignore_case: bool) -> list[str]:
+def _read_lines(path: str, ignore_case: bool) -> list[str]:
     """Return the lines of a text; ``-`` is stdin."""
     if path != "-":
         require_file(path)
@@ -103,7 +107,7 @@ def _lines(path: str, ignore_case: bool) -> list[str]:
     return texts
 
 
-def _scores(options: argparse.Namespace, hypotheses: Sequence[str], references: Sequence[str]) -> list[str]:
+def _compute_scores(options: argparse.Namespace, hypotheses: Sequence[str], references: Sequence[str]) -> list[str]:
     """Return what is printed: the score of all lines, or of each line."""
     from fairseq.data.dictionary import Dictionary
     from fairseq.scoring import bleu

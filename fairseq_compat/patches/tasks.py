@@ -1,4 +1,7 @@
-"""Patches of single tasks that cannot be trained, resumed or generated with as fairseq has them."""
+"""Patches of single tasks that fairseq cannot train, resume or generate with.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from fairseq_compat.patching import patch, replaces
 
 
 @patch("fairseq.tasks.denoising", function="DenoisingTask.add_args")
-def positions_of_model_and_task(original: Any, parser: Any) -> None:
+def keep_first_declarations(original: Any, parser: Any) -> None:
     """``--task denoising`` cannot start: BART and other Transformers declare ``--max-source-positions``, too.
 
     Here the model's declaration counts, as with other tasks.
@@ -36,7 +39,7 @@ class _FirstDeclarations:
 
 
 @patch("fairseq.data.encoders.utils", function="get_whole_word_mask")
-def beginnings_of_words(original: Any, args: Any, dictionary: Any) -> Any:
+def check_whole_word_masking(original: Any, args: Any, dictionary: Any) -> Any:
     """``--mask-whole-words`` and ``--mask-length word`` end in tracebacks with subwords that mark the ends of words.
 
     So do tasks that only have their own options, without ``--bpe``, which is next to them in the configuration.
@@ -57,7 +60,7 @@ def beginnings_of_words(original: Any, args: Any, dictionary: Any) -> Any:
 
 
 @patch("fairseq.tasks.multilingual_masked_lm", function="MultiLingualMaskedLMTask._get_whole_word_mask")
-def masks_without_subwords(original: Any, self: Any) -> Any:
+def mask_words_without_bpe(original: Any, self: Any) -> Any:
     """``--task multilingual_masked_lm --mask-whole-words`` without ``--bpe`` stops; each token is a word then."""
     from fairseq.data.encoders.utils import get_whole_word_mask
 
@@ -65,7 +68,7 @@ def masks_without_subwords(original: Any, self: Any) -> Any:
 
 
 @patch("fairseq.tasks.legacy_masked_lm", function="LegacyMaskedLMTask.load_dataset")
-def options_of_loading(
+def ignore_extra_loading_arguments(
     original: Any, self: Any, split: str, epoch: int = 1, combine: bool = False, **unused: Any
 ) -> None:
     """``--task legacy_masked_lm`` cannot start: the trainer gives it more arguments than it takes."""
@@ -73,7 +76,7 @@ def options_of_loading(
 
 
 @patch("fairseq.tasks.translation_multi_simple_epoch", function="TranslationMultiSimpleEpochTask.build_generator")
-def generators_of_many_languages(
+def build_multilingual_generator(
     original: Any,
     self: Any,
     models: Any,
@@ -97,7 +100,7 @@ def generators_of_many_languages(
 
 
 @patch("fairseq.tasks.semisupervised_translation", function="SemisupervisedTranslationTask.train_step")
-def sums_of_losses(
+def initialize_loss_sums(
     original: Any,
     self: Any,
     sample: Any,
@@ -140,7 +143,7 @@ def sums_of_losses(
 
 
 @patch("fairseq.data.resampling_dataset", function="ResamplingDataset.__init__")
-def all_sentences_once(
+def take_all_sentences_once(
     original: Any,
     self: Any,
     dataset: Any,
@@ -164,7 +167,7 @@ def all_sentences_once(
 
 
 @patch("fairseq.data.denoising_dataset", function="DenoisingDataset.__getitem__")
-def noise_of_sentences(original: Any, self: Any, index: int) -> Any:
+def seed_noise_by_sentence(original: Any, self: Any, index: int) -> Any:
     """A resumed ``denoising`` training has other noise than an uninterrupted one.
 
     Half of it depends on all earlier random numbers. Here it depends on seed, epoch and sentence, as the other half.
@@ -178,13 +181,13 @@ def noise_of_sentences(original: Any, self: Any, index: int) -> Any:
 
 
 @patch("fairseq.tasks.multilingual_language_modeling", function="MultilingualLanguageModelingTask.eval_lm_dataloader")
-def evaluated_batches(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+def return_evaluation_batches(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     """``fairseq-eval-lm`` cannot evaluate ``--task multilingual_language_modeling``: it gets no batches."""
     return original(self, *args, **kwargs).next_epoch_itr(shuffle=False)
 
 
 @patch("fairseq.tasks.cross_lingual_lm", function="CrossLingualLMTask.load_dataset")
-def folders_of_epochs(
+def rotate_data_folders(
     original: Any, self: Any, split: str, epoch: int = 1, combine: bool = False, **unused: Any
 ) -> Any:
     """``--task cross_lingual_lm`` cannot be resumed: it looks for a folder of data for each epoch, to log its name."""
@@ -195,7 +198,7 @@ def folders_of_epochs(
 
 
 @patch("fairseq.data.multi_corpus_sampled_dataset")
-def languages_of_batches(module: Any) -> None:
+def seed_batch_languages(module: Any) -> None:
     """A resumed ``cross_lingual_lm`` training has batches of other languages than an uninterrupted one.
 
     The language of a batch depends on all earlier random numbers; here it depends on the epoch and the sentences.

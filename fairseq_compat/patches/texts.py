@@ -1,4 +1,7 @@
-"""Patches of texts: where lines end, which bytes are text, and which texts belong line by line together."""
+"""Patches of text files: line ends, encodings, parallel texts, and the worker processes that binarize them.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from fairseq_compat.text import TextFile, open_text, require_parallel
 
 
 @patch("fairseq.file_chunker_utils")
-def lines_of_parts(module: Any) -> None:
+def chunk_files_at_line_feeds(module: Any) -> None:
     """``fairseq-preprocess`` ends lines at carriage returns within them, and all later pairs of sentences are wrong.
 
     Of text that is not UTF-8 it says ``negative seek position -1``. Here lines end at line feeds only, in a file as in
@@ -50,7 +53,7 @@ def lines_of_parts(module: Any) -> None:
     "fairseq.utils",
     "fairseq_cli.preprocess",
 )
-def lines_of_texts(module: Any) -> None:
+def read_texts_as_utf8(module: Any) -> None:
     """``raw`` data, alignments and lists end lines at carriage returns, and some are read in the locale's encoding.
 
     Here they are read like all other texts.
@@ -59,7 +62,7 @@ def lines_of_texts(module: Any) -> None:
 
 
 @patch("fairseq_cli.interactive", function="buffered_read")
-def interactive_lines(original: Any, input: str, buffer_size: int) -> Iterator[list[str]]:
+def read_interactive_lines(original: Any, input: str, buffer_size: int) -> Iterator[list[str]]:
     """``fairseq-interactive`` ends lines at carriage returns within them, and reads stdin in the locale's encoding.
 
     Every translation after such a line then has another number than its source, and outside of UTF-8 locales text is
@@ -72,13 +75,13 @@ def interactive_lines(original: Any, input: str, buffer_size: int) -> Iterator[l
 
 
 @patch("fairseq_cli.preprocess", before="main")
-def parallel_texts(args: Any) -> None:
+def require_parallel_texts(args: Any) -> None:
     """Source and target with different numbers of lines are binarized all the same; a training stops much later.
 
     Here they are refused before anything is written, and so are alignments of another number of sentences, or of words
     that a sentence does not have: a training ignores all of that sentence's, with a line in its log.
     """
-    for texts in () if args.dict_only else _parallel_texts(args):
+    for texts in () if args.dict_only else _list_parallel_texts(args):
         # fairseq reports what is missing.
         texts = [text for text in texts if os.path.isfile(text)]
         require_parallel(texts)
@@ -103,7 +106,7 @@ def _require_alignments(alignments: str, source: str, target: str) -> None:
 
 
 @patch("fairseq_cli.preprocess")
-def files_of_preprocess(module: Any) -> None:
+def write_raw_data_and_alignments(module: Any) -> None:
     """``--dataset-impl raw --only-source`` writes files that no task reads, ``train.None-None`` for ``train``.
 
     And of several ``--validpref`` or ``--testpref`` no alignments are written.
@@ -129,7 +132,7 @@ def files_of_preprocess(module: Any) -> None:
                     module._make_binary_alignment_dataset(path, name, num_workers=args.workers, args=args)
 
 
-def _parallel_texts(args: Any) -> Iterator[list[str]]:
+def _list_parallel_texts(args: Any) -> Iterator[list[str]]:
     """Yield the texts of each part of the data, such as train.en, train.de and train.align."""
     # A text without a language has the name of its prefix.
     endings = [f".{args.source_lang}" if args.source_lang else ""]
@@ -148,7 +151,7 @@ def _parallel_texts(args: Any) -> Iterator[list[str]]:
 
 
 @patch("fairseq.data.language_pair_dataset", before="LanguagePairDataset.__init__")
-def parallel_data(src: Any, tgt: Any, align_dataset: Any) -> None:
+def require_parallel_data(src: Any, tgt: Any, align_dataset: Any) -> None:
     """Source and target of different length that were binarized one by one end a training in an assertion.
 
     ``--load-alignments`` of data in several parts ends in an ``IndexError``, or gives sentences those of others.
@@ -166,7 +169,7 @@ def parallel_data(src: Any, tgt: Any, align_dataset: Any) -> None:
 
 
 @patch("fairseq.binarizer", "fairseq.data.dictionary")
-def lost_workers(module: Any) -> None:
+def detect_lost_workers(module: Any) -> None:
     """``fairseq-preprocess --workers N`` waits without end for a worker that was killed, as for lack of memory.
 
     On Ctrl-C each worker prints a page of traceback: a terminal interrupts all processes of a command. Here the first

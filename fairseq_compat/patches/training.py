@@ -1,4 +1,7 @@
-"""Patches of training: devices, processes, updates, and when it ends."""
+"""Patches of training: devices, processes, updates, and when a training ends.
+
+Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_compat.errors import UserError
-from fairseq_compat.patches.saving import counts_of_patience
+from fairseq_compat.patches.saving import get_patience_counts
 from fairseq_compat.patching import Overlay, as_configuration, patch, replaces
 from fairseq_compat.process import keep_freed_memory
 
 logger = logging.getLogger(__name__)
 
 #: The lock of a training, in its folder; seconds in which another process may end, such as that of a killed run.
-LOCK, PATIENCE = ".training.lock", 10.0
+LOCK, LOCK_TIMEOUT = ".training.lock", 10.0
 
 
 @patch("fairseq_cli.train", function="main")
-def one_training_per_folder(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+def lock_save_dir(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
     """Two trainings in one ``--save-dir`` overwrite each other's checkpoints; with ``python -O`` none is checked.
 
     Here the first process of a training locks its folder before anything is written, and a second one is refused, as is
@@ -36,11 +39,11 @@ def one_training_per_folder(original: Any, cfg: Any, *args: Any, **kwargs: Any) 
         raise UserError("fairseq checks within assertions, which -O and PYTHONOPTIMIZE leave out; train without")
     # The lock ends with the process, also where that is killed.
     with ExitStack() as stack:
-        _lock(cfg.checkpoint.save_dir, stack)
+        _lock_folder(cfg.checkpoint.save_dir, stack)
         return original(cfg, *args, **kwargs)
 
 
-def _lock(folder: str, stack: ExitStack) -> None:
+def _lock_folder(folder: str, stack: ExitStack) -> None:
     """Lock a folder until the end of ``stack``; on file systems without locks, log a warning."""
     from filelock import FileLock, Timeout
 
@@ -49,7 +52,7 @@ def _lock(folder: str, stack: ExitStack) -> None:
     if os.path.isfile(path) and os.stat(path).st_nlink > 1:  # a link to another file, which would be emptied
         os.remove(path)
     try:
-        stack.enter_context(FileLock(path, timeout=PATIENCE))
+        stack.enter_context(FileLock(path, timeout=LOCK_TIMEOUT))
     except Timeout:
         user = Path(path).read_text()[:200]
         raise UserError(f"--save-dir {folder} is in use by {user}; end that one, or give another folder") from None
@@ -61,7 +64,7 @@ def _lock(folder: str, stack: ExitStack) -> None:
 
 
 @patch("fairseq_cli.train", function="train")
-def finished_runs(original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
+def stop_finished_runs(original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
     """A run that has reached ``--max-update`` or ran out of ``--patience`` trains on if its command is repeated.
 
     fairseq checks the limits after an update, so that repeating a command until it succeeds gives other weights. Here
@@ -72,14 +75,14 @@ def finished_runs(original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: A
         logger.info("nothing is left to train: %d updates are done, and --max-update is %d", updates, limit)
         return [None], True
     patience = cfg.checkpoint.patience
-    if 0 < patience <= counts_of_patience().get("num_runs", 0):
+    if 0 < patience <= get_patience_counts().get("num_runs", 0):
         logger.info("nothing is left to train: the last %d validations, --patience, were no better", patience)
         return [None], True
     return original(cfg, trainer, task, epoch_itr)
 
 
 @patch("fairseq.logging.metrics", function="log_start_time")
-def exact_seconds(original: Any, key: str, priority: int = 40, round: int | None = None) -> None:
+def log_milliseconds(original: Any, key: str, priority: int = 40, round: int | None = None) -> None:
     """``train_wall``, the seconds of training steps, is logged in whole seconds: an epoch of 1.4 s as 1.
 
     Hours of training are summed over epochs (``fairseq_depthwise.reports.training_hours``), so that a small training
@@ -89,7 +92,7 @@ def exact_seconds(original: Any, key: str, priority: int = 40, round: int | None
 
 
 @patch("fairseq.trainer", function="Trainer.train_step")
-def empty_last_batches(original: Any, self: Any, samples: list[Any], *args: Any, **kwargs: Any) -> Any:
+def drop_empty_batches(original: Any, self: Any, samples: list[Any], *args: Any, **kwargs: Any) -> Any:
     """At the end of an epoch, an empty batch of an update removes the sentences before it from the update's size.
 
     With ``--update-freq`` above 1, where the batches of an epoch are no multiple of the processes, fairseq fills up the
@@ -105,7 +108,7 @@ def empty_last_batches(original: Any, self: Any, samples: list[Any], *args: Any,
 
 
 @patch("fairseq.optim.fairseq_optimizer", function="FairseqOptimizer.all_reduce_grads")
-def finished_gradients(original: Any, self: Any, module: Any) -> None:
+def call_finish_gradient(original: Any, self: Any, module: Any) -> None:
     """A model is not told when the gradient of an update is complete: it can only change those of single batches.
 
     A change that is not linear, such as dropping positive numbers, has another result for a batch than for its parts,
@@ -121,7 +124,7 @@ def finished_gradients(original: Any, self: Any, module: Any) -> None:
 
 
 @patch("fairseq.trainer", function="Trainer.get_valid_iterator")
-def training_data_as_validation(original: Any, self: Any, subset: str, disable_iterator_cache: bool = False) -> Any:
+def separate_validation_iterator(original: Any, self: Any, subset: str, disable_iterator_cache: bool = False) -> Any:
     """With ``--valid-subset train`` the epochs count double, and a validation within an epoch ends it.
 
     fairseq keeps one iterator for each data set. Here validation on the training set gets its own.
@@ -130,7 +133,7 @@ def training_data_as_validation(original: Any, self: Any, subset: str, disable_i
 
 
 @patch("fairseq.modules.transformer_layer", "fairseq.models.transformer.transformer_encoder")
-def encoder_fast_path(module: Any) -> None:
+def disable_encoder_fast_path(module: Any) -> None:
     """Generation with the stock Transformer stops with ``Mask Type should be defined``.
 
     From PyTorch 1.12 on fairseq's encoder calls a fused kernel whose signature has changed since. Two modules choose it
@@ -141,7 +144,7 @@ def encoder_fast_path(module: Any) -> None:
 
 
 @patch("fairseq.models.distributed_fairseq_model")
-def default_ddp_backend(module: Any) -> None:
+def adapt_pytorch_ddp(module: Any) -> None:
     """``--ddp-backend pytorch_ddp``, the default, stops on CPUs, and in an update of the stock Transformer.
 
     PyTorch is given the number of a GPU for a model on a CPU. And the encoder layers keep a second copy of their
@@ -180,7 +183,7 @@ def _skips_layers(module: Any) -> bool:
 
 
 @patch("fairseq.distributed.utils", before="call_main")
-def freed_memory(cfg: Any) -> None:
+def reuse_freed_memory(cfg: Any) -> None:
     """On a CPU a step of training or of a beam search is slower than necessary.
 
     Each operation maps its memory anew and returns it, page by page. Here a command that computes on a CPU keeps what
@@ -193,7 +196,7 @@ def freed_memory(cfg: Any) -> None:
 
 
 @patch("fairseq.distributed.utils", before="call_main")
-def processes_to_start(cfg: Any) -> None:
+def require_processes_to_start(cfg: Any) -> None:
     """``--distributed-init-method`` without GPUs starts no process: a training that trained nothing has status 0."""
     import torch
 
@@ -207,14 +210,14 @@ def processes_to_start(cfg: Any) -> None:
 
 
 @patch("fairseq.models.transformer.transformer_config")
-def layers_to_keep(module: Any) -> None:
+def parse_layers_to_keep_as_text(module: Any) -> None:
     """``--encoder-layers-to-keep`` is ``'list' object has no attribute 'split'``: its readers expect text."""
     for part in (module.EncDecBaseConfig, module.DecoderConfig):
         part.__dataclass_fields__["layers_to_keep"].type = str
 
 
 @patch("fairseq.optim.fp16_optimizer")
-def scales_of_bf16(module: Any) -> None:
+def set_bf16_scale_window(module: Any) -> None:
     """``--bf16`` with several ``--update-freq`` stops without ``--fp16-scale-window``, which it never reads."""
     for optimizer in (module.FP16Optimizer, module.MemoryEfficientFP16Optimizer):
 

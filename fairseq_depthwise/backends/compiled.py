@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -24,10 +24,12 @@ from fairseq_depthwise.models.base.model import StackModel
 #: Inductor's choices: weights in the layout of its own products, and what several layers read, such as the mask of
 #: their attention, is computed once, not again in each. Precompiled headers would be in /tmp, under a name that anyone
 #: could take before, and serve one program only.
-_SETTINGS = {
-    "freezing": True, "realize_reads_threshold": 1, "realize_opcount_threshold": 6,
+_SETTINGS: dict[str, object] = {
+    "freezing": True,
+    "realize_reads_threshold": 1,
+    "realize_opcount_threshold": 6,
     "aot_inductor.precompile_headers": False,
-}  # fmt: skip
+}
 
 #: What calls the kernels is compiled in 3 s less; a call takes 40 microseconds more, a tenth of a step for few rows.
 _QUICK: dict[str, object] = {"aot_inductor.compile_wrapper_opt_level": "O0"}
@@ -42,7 +44,11 @@ _FEW_ROWS = 16  # hypotheses up to which a step is one for few
 
 
 def make_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None], *, anew: bool = True) -> Graphs:
-    """Return the graphs of models, compiled now, with ``anew``, or before; a UserError says why they are not."""
+    """Return the graphs of models from the cache; with ``anew`` they are compiled now if they are not in it.
+
+    Raises:
+        UserError: they are not in the cache, and cannot be compiled or are not to be.
+    """
     # Inductor's own is in /tmp, under a name that anyone could take before, and set as soon as it is imported.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder("inductor"))
     # Inductor's programs would each compile some, for 4 s, to see whether the compiler knows the CPU's vectors.
@@ -52,36 +58,9 @@ def make_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], No
     def make(folder: Path) -> None:
         if not anew:
             raise UserError(f"{path} has not been compiled")
-        try:
-            from torch._inductor.cpp_builder import get_cpp_compiler  # as all that is needed, in PyTorch 2.6 and newer
-
-            get_cpp_compiler()
-        except (ImportError, RuntimeError) as error:
-            raise UserError(f"{path} cannot be compiled: {named(error)}") from error
+        _require_compiler(path)
         say(f"compiling {path} for this CPU; this takes a minute or two, and is kept")
-        none, pipe = subprocess.DEVNULL, subprocess.PIPE
-
-        def compiled(compiler: subprocess.Popen[str], name: str, program: Path) -> str:
-            job = json.dumps([str(program), f"{folder / name}.pt2", settings | _PARTS[name]])
-            error = compiler.communicate(job)[1].strip()
-            if compiler.returncode:
-                raise UserError(f"{name} cannot be compiled: {error.rpartition(chr(10))[2] or compiler.returncode}")
-            return name
-
-        with ExitStack() as stack:
-            command, compilers, jobs = [sys.executable, compile_program.__file__], {}, []
-            for name in _PARTS:  # which import what they need while this process traces
-                compilers[name] = subprocess.Popen(command, stdin=pipe, stdout=none, stderr=pipe, text=True)
-                stack.enter_context(compilers[name])
-            pool = stack.enter_context(ThreadPoolExecutor(os.cpu_count()))
-            programs = trace(models, in_place=True)
-            for graph, program in zip(("encoder", "step"), programs, strict=True):
-                torch.export.save(program, file := folder / f"{graph}.traced.pt2")
-                jobs += [pool.submit(compiled, compilers[name], name, file) for name in _PARTS if graph in name]
-            for job in jobs:
-                say(f"compiled {job.result()} of {path}")
-        for file in folder.glob("*.traced.pt2"):
-            file.unlink()
+        _compile(models, settings, path, folder, say)
         require_equal(_loaded(folder), models, path)
 
     folder = cached_folder("compiled", models, settings, make, say)
@@ -91,12 +70,67 @@ def make_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], No
         raise UserError(f"{folder} is damaged ({named(error)}); delete it") from error
 
 
+def _require_compiler(path: str) -> None:
+    """Raise UserError where there is no C++ compiler."""
+    try:
+        from torch._inductor.cpp_builder import get_cpp_compiler  # in PyTorch 2.6 and newer
+
+        get_cpp_compiler()
+    except (ImportError, RuntimeError) as error:
+        raise UserError(f"{path} cannot be compiled: {named(error)}") from error
+
+
+def _compile(
+    models: Sequence[StackModel], settings: dict[str, object], path: str, folder: Path, say: Callable[[str], None]
+) -> None:
+    """Trace the models, and compile each part into a package in the folder, in a process of its own."""
+    jobs: list[Future[str]] = []
+    with ExitStack() as stack:
+        # The processes import what they need while this one traces.
+        compilers = {name: stack.enter_context(_start_compiler()) for name in _PARTS}
+        pool = stack.enter_context(ThreadPoolExecutor(os.cpu_count()))
+        for graph, program in zip(("encoder", "step"), trace(models, in_place=True), strict=True):
+            traced = folder / f"{graph}.traced.pt2"
+            torch.export.save(program, traced)
+            for name in _PARTS:
+                if graph in name:
+                    job = json.dumps([str(traced), f"{folder / name}.pt2", settings | _PARTS[name]])
+                    jobs.append(pool.submit(_finish, compilers[name], job, name))
+        for finished in jobs:
+            say(f"compiled {finished.result()} of {path}")
+    for traced in folder.glob("*.traced.pt2"):
+        traced.unlink()
+
+
+def _start_compiler() -> subprocess.Popen[str]:
+    """Start a process that waits for a job on its standard input."""
+    return subprocess.Popen(
+        [sys.executable, compile_program.__file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _finish(compiler: subprocess.Popen[str], job: str, name: str) -> str:
+    """Give a process its job and wait for it; return the name of the part."""
+    _, errors = compiler.communicate(job)
+    if compiler.returncode:
+        last_line = errors.strip().rpartition("\n")[2]
+        raise UserError(f"{name} cannot be compiled: {last_line or compiler.returncode}")
+    return name
+
+
 def _loaded(folder: Path) -> Graphs:
     from torch._inductor import aoti_load_package
 
-    encode, few, many = (aoti_load_package(f"{folder}/{name}.pt2") for name in ("encoder", "step_few", "step_many"))
+    encode, step_few, step_many = (
+        aoti_load_package(f"{folder}/{name}.pt2") for name in ("encoder", "step_few", "step_many")
+    )
 
     def step(*arguments: Tensor) -> Sequence[Tensor]:
-        return (few if arguments[0].numel() <= _FEW_ROWS else many)(*arguments)
+        rows = arguments[0].numel()
+        return step_few(*arguments) if rows <= _FEW_ROWS else step_many(*arguments)
 
     return Graphs(encode, step)

@@ -80,15 +80,18 @@ class _Sentence:
         totals = [*reversed(totals), 0.0]  # the sum before the first token last, where index -1 looks
         scores = [totals[place] - totals[place - 1] for place in range(len(tokens))]
         score = total / len(tokens) ** penalty
-        found = {"tokens": torch.tensor(tokens), "score": score, "positional_scores": torch.tensor(scores)}
-        self.finished.append(found)
+        self.finished.append(
+            {"tokens": torch.tensor(tokens), "score": score, "positional_scores": torch.tensor(scores)}
+        )
 
 
 class GraphSearch:
     """A beam search over graphs for a vocabulary of V, in which ``eos`` ends a sentence."""
 
     def __init__(self, graphs: Graphs, *, eos: int, vocabulary: int) -> None:
-        self.graphs, self.eos, self.vocabulary = graphs, eos, vocabulary
+        self.graphs = graphs
+        self.eos = eos
+        self.vocabulary = vocabulary
 
     @torch.inference_mode()
     def __call__(self, source_tokens: Tensor, limits: SearchLimits) -> list[list[dict[str, Any]]]:
@@ -101,33 +104,46 @@ class GraphSearch:
         sentences = [_Sentence() for _ in range(source_tokens.size(0))]
         padding, *cross = self.graphs.encode(source_tokens)
         state = SearchState.first(padding, cross, beams)
-        places: list[_Sentence] = list(sentences)
+        active = list(sentences)
         # All beams are the same at first, and count as one.
-        beam_numbers, first_totals = list(range(beams)), [0.0] + [-math.inf] * (beams - 1)
-        chosen = [(beam_numbers, [limits.start] * beams, first_totals) for _ in places]
+        first = (list(range(beams)), [limits.start] * beams, [0.0] + [-math.inf] * (beams - 1))
+        beams_of_sentences = [first for _ in active]
         shortest = torch.tensor([limits.min_length])
         for step in range(limits.max_length + 1):
             state.reach(step)
-            forced = self.eos if step == limits.max_length else FREE
-            if step < min(len(limits.prefix), limits.max_length):
-                forced = limits.prefix[step]
-            origins, tokens, totals = (torch.tensor(part) for part in zip(*chosen, strict=True))
-            best, numbers, state.ancestors, *own = self.graphs.step(
-                tokens, origins, totals, state.ancestors, torch.tensor([step]), torch.tensor([forced]), shortest,
-                state.padding, *state.layers,
-            )  # fmt: skip
-            state.write(step, own)
-            chosen = [
-                self._sort_out(sentence, scores, candidates, limits)
-                for sentence, scores, candidates in zip(places, best.tolist(), numbers.tolist(), strict=True)
-            ]
-            left = [place for place, sentence in enumerate(places) if len(sentence.finished) < beams]
-            if not left or step == limits.max_length:
+            origins, tokens, totals = (torch.tensor(part) for part in zip(*beams_of_sentences, strict=True))
+            best, numbers, state.ancestors, *newest_states = self.graphs.step(
+                tokens,
+                origins,
+                totals,
+                state.ancestors,
+                torch.tensor([step]),
+                torch.tensor([self._forced_token(step, limits)]),
+                shortest,
+                state.padding,
+                *state.layers,
+            )
+            state.write(step, newest_states)
+
+            # What ends is finished; the k best others go on.
+            beams_of_sentences = []
+            for sentence, scores, candidates in zip(active, best.tolist(), numbers.tolist(), strict=True):
+                beams_of_sentences.append(self._sort_out(sentence, scores, candidates, limits))
+            unfinished = [place for place, sentence in enumerate(active) if len(sentence.finished) < beams]
+            if not unfinished or step == limits.max_length:
                 break
-            if len(left) <= _DENSE * len(places):
-                state.select(torch.tensor(left))
-                places, chosen = [places[place] for place in left], [chosen[place] for place in left]
-        return [sorted(sentence.finished, key=lambda found: -found["score"]) for sentence in sentences]
+            # Fewer rows are worth a copy of all states.
+            if len(unfinished) <= _DENSE * len(active):
+                state.select(torch.tensor(unfinished))
+                active = [active[place] for place in unfinished]
+                beams_of_sentences = [beams_of_sentences[place] for place in unfinished]
+        return [sorted(sentence.finished, key=_negative_score) for sentence in sentences]
+
+    def _forced_token(self, step: int, limits: SearchLimits) -> int:
+        """Return the token that all hypotheses must continue with."""
+        if step == limits.max_length:
+            return self.eos
+        return limits.prefix[step] if step < len(limits.prefix) else FREE
 
     def _sort_out(
         self, sentence: _Sentence, scores: list[float], candidates: list[int], limits: SearchLimits
@@ -149,9 +165,14 @@ class GraphSearch:
                 tokens.append(token)
                 totals.append(total)
         missing = limits.beam - len(tokens)  # where all of a hypothesis's candidates end
-        chosen = origins + [0] * missing, tokens + [self.eos] * missing, totals + [-math.inf] * missing
-        sentence.history.append(chosen)
-        return chosen
+        continued = origins + [0] * missing, tokens + [self.eos] * missing, totals + [-math.inf] * missing
+        sentence.history.append(continued)
+        return continued
+
+
+def _negative_score(hypothesis: dict[str, Any]) -> float:
+    score: float = hypothesis["score"]
+    return -score
 
 
 @dataclass

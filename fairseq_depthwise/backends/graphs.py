@@ -31,10 +31,11 @@ class EncoderGraph(nn.Module):
     def __init__(self, models: Sequence[Any]) -> None:
         super().__init__()
         self.encoders = nn.ModuleList(model.encoder for model in models)
-        self.cross_attentions = [[layer.cross_attention for layer in model.decoder.layers] for model in models]
+        self.cross_attentions = []
         # In evaluation they do not depend on the sentence. One of them may be an order of units that scipy finds.
         self.prepared = []
         for model in models:
+            self.cross_attentions.append([layer.cross_attention for layer in model.decoder.layers])
             table = model.encoder.embedding.tokens.weight
             self.prepared.append(prepare_layers(model.encoder.layers, table.new_zeros(1, 1, table.size(1)), None))
 
@@ -45,13 +46,14 @@ class EncoderGraph(nn.Module):
         """
         encoders: Any = self.encoders
         padding = source_tokens.eq(encoders[0].dictionary.pad())
-        found = [padding]
+        outputs = [padding]
         for encoder, attentions, prepared in zip(encoders, self.cross_attentions, self.prepared, strict=True):
-            output, _ = encoder.run_layers(encoder.embedding(source_tokens).contiguous(), padding, prepared)
-            pairs = [attention.encoder_keys(output) for attention in attentions]
-            # As every step of the search reads them: one copy now is less than strides in all of them.
-            found += [tensor.contiguous() for pair in pairs for tensor in pair]
-        return tuple(found)
+            encoded, _ = encoder.run_layers(encoder.embedding(source_tokens).contiguous(), padding, prepared)
+            for attention in attentions:
+                keys, values = attention.encoder_keys(encoded)
+                # As every step of the search reads them: one copy now is less than strides in all of them.
+                outputs += [keys.contiguous(), values.contiguous()]
+        return tuple(outputs)
 
 
 class StepGraph(nn.Module):
@@ -97,30 +99,36 @@ class StepGraph(nn.Module):
         """
         sentences, beams, capacity = ancestors.shape
         ancestors = ancestors.gather(1, origins[:, :, None].expand(sentences, beams, capacity))
-        found, log_probs = [], []
+
+        # 1. The log-probabilities of all tokens, B * k x V of each model.
         decoders: Any = self.decoders
-        size = len(decoders[0].dictionary)
-        words = torch.arange(size, device=tokens.device)
         layers = iter([LayerState(*four) for four in zip(*[iter(states)] * 4, strict=True)])
+        newest_states: list[Tensor] = []
+        log_probs: list[Tensor] = []
         for decoder in decoders:
-            own_layers = list(islice(layers, len(decoder.layers)))
-            cache = StaticCache(own_layers, ancestors, newest, padding, in_place=self.in_place)
+            layers_of_model = list(islice(layers, len(decoder.layers)))
+            cache = StaticCache(layers_of_model, ancestors, newest, padding, in_place=self.in_place)
             embedded = decoder.embedding.at(tokens.reshape(sentences * beams), newest)
             output, _, _ = decoder.run_layers(embedded, encoder_output=None, cache=cache)
             scores = decoder.output_layer(output.transpose(0, 1))
             log_probs.append(decoder.get_normalized_probs((scores, None), log_probs=True, sample=None)[:, 0])
             if not self.in_place:
-                found += [tensor for pair in cache.written for tensor in pair]
-        probabilities = log_probs[0]
+                for keys, values in cache.written:
+                    newest_states += [keys, values]
+        mean = log_probs[0]
         if len(log_probs) > 1:
-            probabilities = torch.logsumexp(torch.stack(log_probs), dim=0) - math.log(len(log_probs))
-        allowed = self._allowed(words, newest, forced, shortest)
-        sums = probabilities.float().view(sentences, beams, -1) + torch.where(allowed, 0.0, -torch.inf)
+            mean = torch.logsumexp(torch.stack(log_probs), dim=0) - math.log(len(log_probs))
+
+        # 2. The best candidates among the tokens that may follow.
+        vocabulary = torch.arange(len(decoders[0].dictionary), device=tokens.device)
+        allowed = self._allowed(vocabulary, newest, forced, shortest)
+        sums = mean.float().view(sentences, beams, -1) + torch.where(allowed, 0.0, -torch.inf)
         best, numbers = best_candidates(sums + totals[:, :, None], 2 * beams)
-        # For the next step: the beam that each of the hypotheses is now.
+
+        # 3. For the next step: the beam that each of the hypotheses is now.
         beam = torch.arange(beams, device=tokens.device)[:, None]
         ancestors = torch.where(torch.arange(capacity, device=tokens.device).eq(newest), beam, ancestors)
-        return best, numbers, ancestors, *found
+        return best, numbers, ancestors, *newest_states
 
     def _allowed(self, token: Tensor, newest: Tensor, forced: Tensor, shortest: Tensor) -> Tensor:
         """True for those of tokens (V) that may follow: never padding, the end not too early, the forced one alone."""
@@ -141,9 +149,9 @@ def best_candidates(totals: Tensor, count: int) -> tuple[Tensor, Tensor]:
     width = math.gcd(size, _GROUP, size // 2)  # two groups of each beam at least, so that there are 2k
     groups = size // width  # token t is in group t % groups
     maxima = totals.unflatten(2, (width, groups)).amax(dim=2)
-    chosen = maxima.reshape(sentences, beams * groups).topk(count).indices
+    best_groups = maxima.reshape(sentences, beams * groups).topk(count).indices
     members = torch.arange(width, device=totals.device) * groups
-    numbers = (chosen // groups * size + chosen % groups)[:, :, None] + members
+    numbers = (best_groups // groups * size + best_groups % groups)[:, :, None] + members
     numbers = numbers.reshape(sentences, -1)
     best, places = totals.reshape(sentences, beams * size).gather(1, numbers).topk(count)
     return best, numbers.gather(1, places)

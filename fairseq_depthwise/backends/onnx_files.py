@@ -54,8 +54,8 @@ def write_graphs(models: Sequence[StackModel], path: str, folder: str, *, int8: 
     for name, tensors in graph_tensors(models).items():
         functions[name] = {"file": f"{name}.onnx", **tensors}
     files = [os.path.join(folder, function["file"]) for function in functions.values()]
-    programs = trace(models, in_place=False)
-    for program, file, function in zip(programs, files, functions.values(), strict=True):
+    # In float32 first, which must compute what the models compute.
+    for program, file, function in zip(trace(models, in_place=False), files, functions.values(), strict=True):
         _write(program, file, function)
     require_equal(load(files), models, path)
     if int8:
@@ -96,11 +96,13 @@ def _write(program: ExportedProgram, file: str, about: Mapping[str, Any]) -> Non
 
 def _quantize(file: str) -> None:
     """Replace the weights of matrix products by int8, one scale for each output; inputs are quantized while it runs."""
-    quantization, onnx, aside = import_module("onnxruntime.quantization"), import_module("onnx"), f"{file}.int8"
+    quantization, onnx = import_module("onnxruntime.quantization"), import_module("onnx")
+    aside = f"{file}.int8"
     model = onnx.load(file)
     graph = model.graph
     weights = {tensor.name: tensor for tensor in graph.initializer}
-    for node in [node for node in graph.node if node.op_type == "Transpose" and node.input[0] in weights]:
+    transposes = [node for node in graph.node if node.op_type == "Transpose" and node.input[0] in weights]
+    for node in transposes:
         # The table that embedding and output projection share; only a weight as the product reads it is quantized.
         (order,) = (list(attribute.ints) for attribute in node.attribute)
         values = onnx.numpy_helper.to_array(weights[node.input[0]]).transpose(order)
@@ -109,8 +111,12 @@ def _quantize(file: str) -> None:
     _split_products(model)
     with _silent():
         quantization.quantize_dynamic(
-            model, aside, per_channel=True, weight_type=quantization.QuantType.QInt8, op_types_to_quantize=["MatMul"],
-        )  # fmt: skip
+            model,
+            aside,
+            per_channel=True,
+            weight_type=quantization.QuantType.QInt8,
+            op_types_to_quantize=["MatMul"],
+        )
     os.replace(aside, file)
 
 
@@ -120,8 +126,10 @@ def _split_products(model: Any) -> None:
     onnxruntime's int8 has a scale for each output of one matrix only.
     """
     onnx = import_module("onnx")
-    graph, nodes = model.graph, []
-    units = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer if len(tensor.dims) == 3}
+    graph = model.graph
+    nodes: list[Any] = []
+    matrices = [tensor for tensor in graph.initializer if len(tensor.dims) == 3]
+    units = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in matrices}
     rows: dict[str, list[str]] = {}  # U x N x in -> U of 1 x N x in
     for node in graph.node:
         if node.op_type != "MatMul" or node.input[1] not in units:
@@ -132,16 +140,20 @@ def _split_products(model: Any) -> None:
         if values not in rows:
             rows[values] = [f"{values}.{unit}" for unit in range(count)]
             nodes.append(onnx.helper.make_node("Split", [values], rows[values], axis=0, num_outputs=count))
-        weights, products = ([f"{name}.{unit}" for unit in range(count)] for name in (weight, node.output[0]))
-        for *names, matrix in zip(rows[values], weights, products, units[weight], strict=True):
-            graph.initializer.append(onnx.numpy_helper.from_array(matrix, names[1]))
-            nodes.append(onnx.helper.make_node("MatMul", names[:2], names[2:]))
+        products = [f"{node.output[0]}.{unit}" for unit in range(count)]
+        for unit, matrix in enumerate(units[weight]):
+            matrix_name = f"{weight}.{unit}"
+            graph.initializer.append(onnx.numpy_helper.from_array(matrix, matrix_name))
+            nodes.append(onnx.helper.make_node("MatMul", [rows[values][unit], matrix_name], [products[unit]]))
         nodes.append(onnx.helper.make_node("Concat", products, node.output, axis=0))
-    unused = set(units) - {name for node in nodes for name in node.input}
-    kept = [tensor for tensor in graph.initializer if tensor.name not in unused]
-    for field, values in ((graph.node, nodes), (graph.initializer, kept)):
+
+    used: set[str] = set()
+    for node in nodes:
+        used.update(node.input)
+    initializers = [tensor for tensor in graph.initializer if tensor.name not in units or tensor.name in used]
+    for field, entries in ((graph.node, nodes), (graph.initializer, initializers)):
         del field[:]
-        field.extend(values)
+        field.extend(entries)
 
 
 def load(files: Sequence[str]) -> Graphs:
@@ -157,7 +169,8 @@ def _loaded(file: str) -> Callable[..., list[Tensor]]:
         raise UserError(f"{file} is damaged, or not what export writes: {error}") from error
     runtime = import_module("onnxruntime")
     options = runtime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.inter_op_num_threads = 1
     # Without it int8 products overflow on a CPU with AVX2 or AVX-512 but without VNNI, and translations are wrong.
     options.add_session_config_entry("session.x64quantprecision", "1")
     session = runtime.InferenceSession(file, options, providers=["CPUExecutionProvider"])

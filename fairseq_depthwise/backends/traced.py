@@ -51,27 +51,43 @@ def trace(models: Sequence[StackModel], *, in_place: bool) -> Iterator[ExportedP
     for model in models:
         model.decoder.embedding.reach(model.decoder.max_positions())
     longest = min(model.encoder.max_positions() for model in models)
-    # Torch wants numbers for what may be any.
-    limits = {"sentences": (1, 2**16), "beams": (1, 1024), "source": (1, longest), "capacity": (2, 2**16)}
-    sizes = {name: Dim(name, min=least, max=most) for name, (least, most) in limits.items()}
-    sentences, beams = _SENTENCES, _BEAMS
-    source = torch.full((sentences, min(13, longest)), models[0].encoder.dictionary.eos())
+    encoder_sizes, step_sizes = _dynamic_sizes(models, longest)
+
+    source = torch.full((_SENTENCES, min(13, longest)), models[0].encoder.dictionary.eos())
     encoder = EncoderGraph(models).eval()
     padding, *cross = encoder(source)
-    state = SearchState.first(padding, cross, beams)
-    tokens = torch.full((sentences, beams), models[0].decoder.dictionary.eos())
-    origins, totals = torch.arange(beams).expand(sentences, beams).contiguous(), torch.zeros(sentences, beams)
-    scalars = (torch.tensor([number]) for number in (0, FREE, 0))
-    first = (tokens, origins, totals, state.ancestors, *scalars, padding)
-    shapes: list[list[Any]] = [
-        [{place: sizes[name] for place, name in enumerate(one["shape"]) if name in sizes} for one in graph["inputs"]]
-        for graph in graph_tensors(models).values()
-    ]
-    of_encoder, of_step = shapes
-    step, few = StepGraph(models, in_place=in_place).eval(), len(first)
-    of_step = [*of_step[:few], tuple(of_step[few:])]  # what follows is one argument
-    yield _traced(encoder, (source,), of_encoder)
-    yield _traced(step, (*first, *state.layers), of_step)
+    yield _traced(encoder, (source,), encoder_sizes)
+
+    # A first step of all hypotheses; their tokens are B x k.
+    state = SearchState.first(padding, cross, _BEAMS)
+    tokens = torch.full((_SENTENCES, _BEAMS), models[0].decoder.dictionary.eos())
+    origins = torch.arange(_BEAMS).expand(_SENTENCES, _BEAMS).contiguous()
+    totals = torch.zeros(_SENTENCES, _BEAMS)
+    newest, forced, shortest = (torch.tensor([number]) for number in (0, FREE, 0))
+    arguments = (tokens, origins, totals, state.ancestors, newest, forced, shortest, padding)
+    count = len(arguments)
+    step_sizes = [*step_sizes[:count], tuple(step_sizes[count:])]  # the states of layers are one argument
+    step = StepGraph(models, in_place=in_place).eval()
+    yield _traced(step, (*arguments, *state.layers), step_sizes)
+
+
+def _dynamic_sizes(models: Sequence[StackModel], longest: int) -> list[list[Any]]:
+    """Return for each graph, and each tensor that goes in, which of its sizes may be any."""
+    # Torch wants limits also of those.
+    sizes = {
+        "sentences": Dim("sentences", min=1, max=2**16),
+        "beams": Dim("beams", min=1, max=1024),
+        "source": Dim("source", min=1, max=longest),
+        "capacity": Dim("capacity", min=2, max=2**16),
+    }
+    sizes_of_graphs = []
+    for graph in graph_tensors(models).values():
+        sizes_of_tensors: list[Any] = []
+        for tensor in graph["inputs"]:
+            named = enumerate(tensor["shape"])
+            sizes_of_tensors.append({place: sizes[name] for place, name in named if name in sizes})
+        sizes_of_graphs.append(sizes_of_tensors)
+    return sizes_of_graphs
 
 
 def _traced(module: nn.Module, arguments: tuple[Tensor, ...], sizes: Sequence[Any]) -> ExportedProgram:
@@ -127,31 +143,34 @@ def graph_tensors(models: Sequence[StackModel]) -> dict[str, Any]:
     padding = _tensor("padding", "bool", "sentences", "source")
     ancestors = _tensor("ancestors", "int64", *hypotheses, "capacity")
     scalars = [_tensor(name, "int64", 1) for name in ("newest", "forced", "shortest")]
-    layers, cross, newest = [], [], []
+    layers: list[dict[str, Any]] = []
+    all_cross: list[dict[str, Any]] = []
+    all_newest: list[dict[str, Any]] = []
     for number, attention in enumerate(attentions):
-        of_layer = {
-            name: [
-                _tensor(f"{name}_{kind}_{number}", dtype, "sentences", attention.heads, *sizes, attention.head_dim)
-                for kind in ("keys", "values")
-            ]
-            for name, sizes in {"own": ("capacity", "beams"), "cross": ("source",), "newest": ("beams",)}.items()
-        }
-        layers += of_layer["own"] + of_layer["cross"]
-        cross += of_layer["cross"]
-        newest += of_layer["newest"]
+        own_states = _keys_and_values("own", number, dtype, attention, "capacity", "beams")
+        cross_states = _keys_and_values("cross", number, dtype, attention, "source")
+        layers += own_states + cross_states
+        all_cross += cross_states
+        all_newest += _keys_and_values("newest", number, dtype, attention, "beams")
     tokens = [_tensor(name, "int64", *hypotheses) for name in ("tokens", "origins")]
     candidates = ("sentences", "2 * beams")
     best = [_tensor("best", "float32", *candidates), _tensor("numbers", "int64", *candidates)]
     return {
         "encoder": {
             "inputs": [_tensor("source_tokens", "int64", "sentences", "source")],
-            "outputs": [padding, *cross],
+            "outputs": [padding, *all_cross],
         },
         "decoder_step": {
             "inputs": [*tokens, _tensor("totals", "float32", *hypotheses), ancestors, *scalars, padding, *layers],
-            "outputs": [*best, {**ancestors, "name": "ancestors_after"}, *newest],
+            "outputs": [*best, {**ancestors, "name": "ancestors_after"}, *all_newest],
         },
     }
+
+
+def _keys_and_values(name: str, number: int, dtype: str, attention: Any, *sizes: str) -> list[dict[str, Any]]:
+    """Return the keys and the values of a layer: sentences x heads x ``sizes`` x head_dim."""
+    shape = ("sentences", attention.heads, *sizes, attention.head_dim)
+    return [_tensor(f"{name}_{kind}_{number}", dtype, *shape) for kind in ("keys", "values")]
 
 
 def _tensor(name: str, dtype: str, *shape: int | str) -> dict[str, Any]:
@@ -164,28 +183,42 @@ def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str, *, to
 
     Hypotheses of one sentence and of several are compared with the models' own forward of whole sentences.
     """
-    source_words, target_words = models[0].encoder.dictionary, models[0].decoder.dictionary
+    source_dictionary, target_dictionary = models[0].encoder.dictionary, models[0].decoder.dictionary
     if tolerance is None:
         tolerance = _TOLERANCE[models[0].encoder.embedding.tokens.weight.dtype]
-    pad, eos = source_words.pad(), source_words.eos()
+    pad, eos = source_dictionary.pad(), source_dictionary.eos()
     length = min(3, *(model.encoder.max_positions() for model in models))
     longest = min(3, *(model.decoder.max_positions() for model in models)) - 1
-    sentences = torch.tensor([[len(source_words) - 1] * (length - 1) + [eos], [pad] * (length - 1) + [eos]])
-    search = GraphSearch(graphs, eos=eos, vocabulary=len(target_words))
+    last_word = len(source_dictionary) - 1
+    sentences = torch.tensor([[last_word] * (length - 1) + [eos], [pad] * (length - 1) + [eos]])
+    search = GraphSearch(graphs, eos=eos, vocabulary=len(target_dictionary))
     for source, beams in ((sentences[:1], 1), (sentences, 2)):
-        for row, hypotheses in zip(source, search(source, SearchLimits(beams, 1.0, longest, eos)), strict=True):
+        results = search(source, SearchLimits(beams, 1.0, longest, eos))
+        for row, hypotheses in zip(source, results, strict=True):
             differences = []
-            for found in hypotheses:
-                tokens, scores = found["tokens"], found["positional_scores"].exp()
-                previous = torch.cat([torch.tensor([eos]), tokens[:-1]])[None]
-                outputs = [(model, model.decoder(previous, model.encoder(row[None]))[0]) for model in models]
-                each = [model.get_normalized_probs((scores, None), log_probs=False)[0] for model, scores in outputs]
-                wanted = torch.stack(each).float().mean(0)
-                expected = wanted.gather(1, tokens[:, None])[:, 0]
+            for hypothesis in hypotheses:
+                tokens, probabilities = hypothesis["tokens"], hypothesis["positional_scores"].exp()
+                of_vocabulary = _probabilities(models, row, tokens)
+                expected = of_vocabulary.gather(1, tokens[:, None])[:, 0]
                 if beams == 1:  # which has the best of all that may follow
-                    wanted[:1, eos] = wanted[:, pad] = 0
-                    expected[:-1] = wanted[:-1].amax(1)
-                differences.append(float((expected - scores).abs().max()))
+                    of_vocabulary[:1, eos] = of_vocabulary[:, pad] = 0
+                    expected[:-1] = of_vocabulary[:-1].amax(1)
+                differences.append(float((expected - probabilities).abs().max()))
+            # NaN is within no tolerance.
             if not differences or not all(difference <= tolerance for difference in differences):
                 most = max(differences, default=1.0)
                 raise UserError(f"{path}: probabilities of the graphs differ from the model's by {most:.2g}")
+
+
+def _probabilities(models: Sequence[StackModel], source: Tensor, tokens: Tensor) -> Tensor:
+    """Return the models' mean probability of each token of the vocabulary at each position (T x V).
+
+    They are computed in one forward of the whole sentences ``source`` (S) and ``tokens`` (T).
+    """
+    eos = models[0].encoder.dictionary.eos()
+    previous = torch.cat([torch.tensor([eos]), tokens[:-1]])[None]
+    of_models = []
+    for model in models:
+        scores, _ = model.decoder(previous, model.encoder(source[None]))
+        of_models.append(model.get_normalized_probs((scores, None), log_probs=False)[0])
+    return torch.stack(of_models).float().mean(0)

@@ -33,6 +33,7 @@ def saved_checkpoints(folder: str, open_checkpoint: Opener = Checkpoint.open) ->
     for match in matches:
         before = sequence[-1] if sequence else None
         if match[1] and before is not None and before[2] == match[1]:
+            # The end of an epoch, and an update of the same epoch before it: perhaps the same update.
             end_of_epoch = open_checkpoint(os.path.join(folder, match[0])).updates
             if end_of_epoch == int(before[3]):
                 sequence.pop()
@@ -93,6 +94,7 @@ class RunningAverage:
 
     def add(self, state: StateDict, name: str) -> None:
         """Add a state dict; ``name`` is what an error calls it."""
+        # 1. The same parameters, of the same shapes and types, as in the first.
         require_finite(state.items(), name)
         same = first_of_each_memory(state)
         kinds = {key: _kind(tensor) for key, tensor in state.items()}
@@ -106,11 +108,12 @@ class RunningAverage:
                     f"{key} is {now} in {name} and {before} in {self._first_name}; average checkpoints of one model, "
                     "saved in one precision"
                 )
-        # Keep only what is one in memory in every state.
+        # 2. Keep only what is one in memory in every state.
         groups: dict[tuple[str, str], str] = {}
         self._one_in_memory = {
             key: groups.setdefault((first, same[key]), key) for key, first in self._one_in_memory.items()
         }
+        # 3. Add up.
         for key, tensor in state.items():
             self._sums[key] += tensor
         # Only types and the few tensors that are not averaged are needed later.
@@ -140,8 +143,10 @@ def average(checkpoints: Sequence[Checkpoint], *, progress: Callable[[str], None
     ``extra_state`` names the files. ``progress`` is called with each path before its parameters are read.
 
     Raises:
-        UserError: two are the same, or they are not of one model, one depth and one precision.
+        UserError: there are none, two are the same, or they are not of one model, one depth and one precision.
     """
+    if not checkpoints:
+        raise UserError("there are no checkpoints to average; name one or more")
     for checkpoint in checkpoints:
         if checkpoint.is_exported:
             raise UserError(f"{checkpoint.path} was exported; average the checkpoints, and export their mean")
@@ -153,6 +158,7 @@ def average(checkpoints: Sequence[Checkpoint], *, progress: Callable[[str], None
         progress(checkpoint.path)
         averager.add(checkpoint.parameters, checkpoint.path)
 
+    # Everything else is the last checkpoint's, but for what belongs to its own parameters.
     last = checkpoints[-1]
     extra_state: dict[str, Any] = dict(last.state.get("extra_state") or {})
     for moving_average in ("ema", "ema_fp32_params"):
@@ -219,8 +225,8 @@ def _require_one_depth(checkpoints: Sequence[Checkpoint]) -> None:
 
 
 def _require_count(present: int, wanted: int, folder: str, kind: str, option: str) -> None:
-    if present < wanted:
-        raise UserError(f"{option} {wanted}: {folder} holds {present} {kind}; give at most that many")
+    if not 1 <= wanted <= present:
+        raise UserError(f"{option} {wanted}: {folder} holds {present} {kind}; give at least 1 and at most that many")
 
 
 def _kind(tensor: Tensor) -> str:

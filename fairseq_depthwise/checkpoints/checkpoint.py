@@ -32,7 +32,7 @@ from fairseq_compat.files import require_file
 from fairseq_compat.provenance import Record
 from fairseq_compat.recorded_files import FILES_OF_TASKS
 from fairseq_depthwise import register_with_fairseq
-from fairseq_depthwise.checkpoints.fairseq_transformer import names_of_sdt, options_of_sdt
+from fairseq_depthwise.checkpoints.fairseq_transformer import options_of_sdt, parameters_of_sdt
 from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS, moved_file
 from fairseq_depthwise.checkpoints.sizes import build_with_words, family_of
 from fairseq_depthwise.checkpoints.weights_folder import exported_task, read_weights
@@ -232,7 +232,7 @@ class Checkpoint:
         self.require_finite()
         if self.is_fairseq_transformer:
             options = {**options_of_sdt(self.options, self.name), "_name": "sdt_transformer"}
-            parameters, remarks = names_of_sdt(self.parameters, self.name)
+            parameters, remarks = parameters_of_sdt(self.parameters, self.name)
             recorded = self.state.get("cfg") or {}
             state = {**self.state, "args": None, "cfg": {**recorded, "model": options}, "model": parameters}
             return Checkpoint(state, self.path, self.name, remarks)

@@ -1,4 +1,4 @@
-"""A model trained as fairseq's own ``transformer``, under the names that ``sdt_transformer`` gives its parameters."""
+"""Converting fairseq's own ``transformer`` to an ``sdt_transformer``: names of parameters, and options."""
 
 from __future__ import annotations
 
@@ -36,9 +36,15 @@ _OUTSIDE = {
 
 #: Second copies of the encoder's weights that stock fairseq keeps and never reads.
 _COPIES = {
-    "in_proj_weight", "in_proj_bias", "out_proj_weight", "out_proj_bias", "fc1_weight", "fc1_bias", "fc2_weight",
+    "in_proj_weight",
+    "in_proj_bias",
+    "out_proj_weight",
+    "out_proj_bias",
+    "fc1_weight",
+    "fc1_bias",
+    "fc2_weight",
     "fc2_bias",
-}  # fmt: skip
+}
 
 _LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.+)")
 
@@ -62,10 +68,11 @@ def is_unused_copy(name: str) -> bool:
     return match is not None and match[1] == "encoder" and match[3] in _COPIES
 
 
-def names_of_sdt(values: Mapping[str, Tensor], named: str) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+def parameters_of_sdt(values: Mapping[str, Tensor], file: str) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     """Return the parameters of a stock model under our names, and remarks on what is left out.
 
-    One that ``sdt_transformer`` has no counterpart for is refused; ``named`` is what the error calls the file.
+    Raises:
+        UserError: ``sdt_transformer`` has no counterpart of one.
     """
     renamed: dict[str, Tensor] = {}
     copies = 0
@@ -79,19 +86,21 @@ def names_of_sdt(values: Mapping[str, Tensor], named: str) -> tuple[dict[str, Te
         elif rest in _OUTSIDE:
             renamed[f"{side}.{_OUTSIDE[rest]}"] = value
         elif rest not in ("version", "embed_positions._float_tensor"):
-            raise UserError(f"{named} has {name}, which sdt_transformer has no place for")
+            raise UserError(f"{file} has {name}, which sdt_transformer has no place for")
     remarks = ["the names of its parameters were translated from those of fairseq's transformer"]
     if copies:
         remarks.append(f"its {copies:,} unused second copies of encoder weights were left out")
     return renamed, tuple(remarks)
 
 
-def options_of_sdt(given: Mapping[str, Any], named: str) -> dict[str, Any]:
+def options_of_sdt(options: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return the options of ``sdt_transformer`` that describe a stock model: no relative positions, no blocks."""
     for option, allowed in _REQUIRED.items():
-        if given.get(option) not in allowed:
+        value = options.get(option)
+        if value not in allowed:
+            choices = " or ".join(str(choice) for choice in allowed if choice is not None)
             raise UserError(
-                f"{named} was trained with --{option.replace('_', '-')} {given.get(option)}; a transformer to grow "
-                f"from must have {' or '.join(str(value) for value in allowed if value is not None)} there"
+                f"{name} was trained with --{option.replace('_', '-')} {value}; a transformer to grow from must have "
+                f"{choices} there"
             )
-    return {**given, "max_relative_positions": 0, "encoder_block_size": 0}
+    return {**options, "max_relative_positions": 0, "encoder_block_size": 0}

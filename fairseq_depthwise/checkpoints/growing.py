@@ -9,14 +9,14 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 from torch import nn
 
 from fairseq_compat import UserError
 from fairseq_compat.checkpoints import require_one_value
-from fairseq_depthwise.growth.freezing import LastGrowth
-from fairseq_depthwise.growth.layer_sources import block_size, layer_sources
+from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth
+from fairseq_depthwise.growth.layer_sources import block_size, layer_sources, require_known
 from fairseq_depthwise.growth.parameter_map import drawing_from, map_parameters, zero_new_branches
+from fairseq_depthwise.modules.stack import SIDES
 from fairseq_depthwise.optim.restart_schedule import add_restart
 
 if TYPE_CHECKING:
@@ -52,8 +52,10 @@ def grow_checkpoint(
         seed: of layers that start anew; None is that of the training so far.
 
     Raises:
-        UserError: the model cannot be grown so, or the checkpoint is damaged.
+        UserError: the model cannot be grown so, an option has an unknown value, or the checkpoint is damaged.
     """
+    require_known("side", side, SIDES)
+    require_known("frozen", frozen, FREEZES)
     if checkpoint.is_fairseq_transformer:
         raise UserError(
             f"{checkpoint.path} holds fairseq's own transformer, whose class cannot be grown; train sdt_transformer "
@@ -63,7 +65,9 @@ def grow_checkpoint(
     depth = trained.depth(side)
     sources = {side: layer_sources(depth, layers, strategy, block_size(trained.config, side), init)}
 
-    with torch.device("meta"):
+    # 1. Two new models with the checkpoint's options: one of its depth, whose values are not used, and the deep one.
+    # A model without memory (device "meta") would take longer: PyTorch imports 850 modules for the first one.
+    with drawing_from(0):
         shallow = trained.build_untrained()
     _require_own_parameters(trained, shallow)
     if seed is None:
@@ -74,12 +78,14 @@ def grow_checkpoint(
     if init == "zero":
         zero_new_branches(deep, sources)
 
+    # 2. The moving averages grow as the parameters do.
     extra_state = {**(trained.state.get("extra_state") or {}), "grown_from": f"{depth} {side} layers, {strategy}"}
     for average in _AVERAGES:
         if extra_state.get(average):
             require_one_value(shallow, extra_state[average])
             extra_state[average] = parameter_map.apply(extra_state[average])
 
+    # 3. Frozen parameters have no place in the optimizer's state, before and after.
     last_growth = LastGrowth(parameter_map.new, frozen)
     LastGrowth.before(trained.state).freeze(shallow)
     last_growth.freeze(deep)

@@ -14,6 +14,9 @@ BEST = "checkpoint_best.pt"
 #: The file that an exported folder has in its place, with ``--format safetensors``.
 WEIGHTS = "model.safetensors"
 
+#: The first of the graphs that it has with ``--format onnx``.
+ENCODER = "encoder.onnx"
+
 #: The file that says what is in an exported folder.
 CONFIG = "config.json"
 
@@ -26,14 +29,26 @@ def checkpoint_files(model: str) -> list[str]:
             raise UserError(f"MODEL {model!r} has an empty name in it; give checkpoints joined with {os.pathsep}")
         if not os.path.exists(part):
             raise UserError(f"{part} does not exist; give a checkpoint, or a folder that has {BEST}")
+        require_one_model(part)
         file = os.path.join(part, BEST) if os.path.isdir(part) else part
         if not os.path.isfile(file) and os.path.isfile(os.path.join(part, WEIGHTS)):
             file = os.path.join(part, WEIGHTS)
         if not os.path.isfile(file):
-            others = ", ".join(sorted(glob("*.pt", root_dir=part))[:5]) or "none that ends in .pt"
-            raise UserError(f"{part} has no {BEST}; give one of its files ({others})")
+            files_in_folder = ", ".join(sorted(glob("*.pt", root_dir=part))[:5]) or "none that ends in .pt"
+            raise UserError(f"{part} has no {BEST}; give one of its files ({files_in_folder})")
         files.append(file)
     return files
+
+
+def require_one_model(folder: str) -> None:
+    """Raise UserError where a folder holds an exported model and a checkpoint, and so stands for none of them."""
+    if not os.path.isfile(os.path.join(folder, BEST)) or not os.path.isfile(os.path.join(folder, CONFIG)):
+        return
+    for exported in (WEIGHTS, ENCODER):
+        if os.path.isfile(os.path.join(folder, exported)):
+            raise UserError(
+                f"{folder} has both {exported} of an exported model and {BEST}; name the checkpoint itself, or move it"
+            )
 
 
 def input_files(model: str) -> list[str]:

@@ -48,13 +48,15 @@ def depths_in(names: Iterable[str]) -> dict[str, int]:
 
 def first_of_each_memory(values: StateDict) -> dict[str, str]:
     """Return each name -> the first name whose tensor is the same piece of memory."""
-    seen: dict[tuple[Any, ...], str] = {}
-    return {
-        name: seen.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype), name)
-        if tensor.numel()
-        else name
-        for name, tensor in values.items()
-    }
+    names_of_memory: dict[tuple[Any, ...], str] = {}
+    first_names: dict[str, str] = {}
+    for name, tensor in values.items():
+        if tensor.numel() == 0:  # has no memory
+            first_names[name] = name
+        else:
+            memory = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+            first_names[name] = names_of_memory.setdefault(memory, name)
+    return first_names
 
 
 def count_parameters(values: StateDict, options: Mapping[str, Any]) -> ParameterCount:
@@ -62,12 +64,16 @@ def count_parameters(values: StateDict, options: Mapping[str, Any]) -> Parameter
 
     Which of them are one is known from the model that its options build, however the file holds them.
     """
-    same = _first_of_each_parameter(values, options)
-    distinct = {first: name for name, first in (same or first_of_each_memory(values)).items()}
-    counts = {True: 0, False: 0}
+    first_names = _first_of_each_parameter(values, options)
+    ties_known = first_names is not None
+    distinct = {first: name for name, first in (first_names or first_of_each_memory(values)).items()}
+    parameters = unused_copies = 0
     for name in distinct.values():
-        counts[is_unused_copy(name)] += values[name].numel()
-    return ParameterCount(counts[False], counts[True], ties_known=same is not None)
+        if is_unused_copy(name):
+            unused_copies += values[name].numel()
+        else:
+            parameters += values[name].numel()
+    return ParameterCount(parameters, unused_copies, ties_known)
 
 
 def family_of(arch: str | None) -> type[BaseFairseqModel] | None:
@@ -99,16 +105,14 @@ def _first_of_each_parameter(values: StateDict, options: Mapping[str, Any]) -> d
     family = family_of(options.get("_name") or options.get("arch"))
     if family is None or not (issubclass(family, StackModel) or family is TransformerModel):
         return None
-    tables = [values.get(f"{side}.{name}") for side in ("encoder", "decoder") for name in _TABLES]
-    words = [table.size(0) for table in tables if table is not None]
+    words = []
+    for side in ("encoder", "decoder"):
+        words += [values[f"{side}.{table}"].size(0) for table in _TABLES if f"{side}.{table}" in values]
     if len(words) != 2:
         return None
-    built_options = {
-        **options,
-        **{f"{side}_layers": layers for side, layers in depths_in(values).items()},
-        "encoder_embed_path": None,
-        "decoder_embed_path": None,
-    }
+    built_options = {**options, "encoder_embed_path": None, "decoder_embed_path": None}
+    for side, layers in depths_in(values).items():
+        built_options[f"{side}_layers"] = layers
     try:
         model = build_without_memory(family, built_options, *words)
     except Exception:  # options of another version, about which a model's own code may complain in any way

@@ -1,4 +1,4 @@
-"""A folder of ``export``: its configuration, and with ``--format safetensors`` what is in it as a checkpoint has it."""
+"""Folders of ``export``: their configuration, and the weights of ``--format safetensors``, read as a checkpoint."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import hashlib
 import json
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from fairseq.data import Dictionary
+from fairseq.dataclass.configs import DatasetConfig
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
@@ -35,24 +36,46 @@ def write_weights(state: Mapping[str, Any], architecture: str, folder: str) -> d
     require_extra("safetensors", "safetensors")
     from safetensors.torch import save
 
-    values, file = dict(sorted(state["model"].items())), os.path.join(folder, WEIGHTS)
-    first = first_of_each_memory(values)
-    # A weight with several names is in the file once. Of more than one remark the order would be any.
-    kept = {name: values[name].clone(memory_format=torch.contiguous_format) for name in set(first.values())}
-    other_names = json.dumps({name: one for name, one in first.items() if name != one})
-    with atomic_write(file) as opened:
-        opened.write(save(kept, {"other names": other_names}))
-    options = checkpoints.options_in(state)
-    declared: Any = getattr(provenance.options_class(architecture), "__dataclass_fields__", None)
-    if declared is None:  # a model's options are among all of the training
-        parser = ArgumentParser(conflict_handler="resolve")
-        ARCH_MODEL_REGISTRY[architecture].add_args(parser)
-        declared = {"max_source_positions", "max_target_positions", *(action.dest for action in parser._actions)}
+    values = dict(sorted(state["model"].items()))
+    first_names = first_of_each_memory(values)
+    # A weight with several names is in the file once; the others are one remark, as of several the order would be any.
+    once = {name: values[name].clone(memory_format=torch.contiguous_format) for name in set(first_names.values())}
+    other_names = {name: first_name for name, first_name in first_names.items() if name != first_name}
+    content = save(once, {"other names": json.dumps(other_names)})
+    with atomic_write(os.path.join(folder, WEIGHTS)) as file:
+        file.write(content)
+
     return {
         "family": ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture),
-        "options": {name: options[name] for name in sorted(declared) if name in options and not name.endswith("_path")},
-        "weights": {"file": WEIGHTS, "sha256": file_digest(file)},
+        "options": declared_options(state, architecture),
+        "weights": {"file": WEIGHTS, "sha256": hashlib.sha256(content).hexdigest()},
     }
+
+
+def declared_options(state: Mapping[str, Any], architecture: str) -> dict[str, Any]:
+    """Return the options of the model in a checkpoint that its architecture declares; a folder has no others."""
+    recorded = checkpoints.options_in(state)
+    options = {}
+    for name in sorted(_declared_names(architecture)):
+        if name in recorded and not name.endswith("_path"):
+            options[name] = recorded[name]
+    return options
+
+
+def model_options(options: Mapping[str, Any], architecture: str) -> dict[str, Any] | Namespace:
+    """Return declared options as fairseq has them in a checkpoint: those of its own models in a namespace."""
+    named = {**options, "_name": architecture}
+    return named if provenance.options_class(architecture) else Namespace(**named)
+
+
+def _declared_names(architecture: str) -> Iterable[str]:
+    """Return the names of a model's options, which in some checkpoints are among all of the training."""
+    fields: Mapping[str, Any] | None = getattr(provenance.options_class(architecture), "__dataclass_fields__", None)
+    if fields is not None:
+        return fields
+    parser = ArgumentParser(conflict_handler="resolve")
+    ARCH_MODEL_REGISTRY[architecture].add_args(parser)
+    return {"max_source_positions", "max_target_positions", *(action.dest for action in parser._actions)}
 
 
 def read_weights(file: str) -> dict[str, Any]:
@@ -72,10 +95,8 @@ def read_weights(file: str) -> dict[str, Any]:
         header = json.loads(content[8 : 8 + header_size])
         other_names = json.loads(header.get("__metadata__", {}).get("other names", "{}"))
         values |= {name: values[first_name] for name, first_name in other_names.items()}
-        options = {**config["options"], "_name": config["architecture"]}
-        # fairseq has the options of its own models in a namespace.
-        model = options if provenance.options_class(options["_name"]) else Namespace(**options)
-        task = {**_languages(config), "_name": "translation", "data": folder}
+        model = model_options(config["options"], config["architecture"])
+        task = {**_task_defaults(), **_languages(config), "_name": "translation", "data": folder}
         state = {
             "args": None,
             "cfg": {"model": model, "task": task, **text_options(config, folder)},
@@ -93,8 +114,9 @@ def read_config(folder: str) -> dict[str, Any]:
     with as_written(file), open(file, encoding="utf-8") as opened:
         config: dict[str, Any] = json.load(opened)
         require_plain(config)
-        if (found := config["format"]) != FORMAT:
-            raise UserError(f"{file} has format {str(found)[:60]}, not {FORMAT}; export the checkpoint again")
+        version = config["format"]
+        if version != FORMAT:
+            raise UserError(f"{file} has format {str(version)[:60]}, not {FORMAT}; export the checkpoint again")
     return config
 
 
@@ -102,11 +124,21 @@ def exported_task(folder: str, config: Mapping[str, Any]) -> TranslationTask:
     """Return the task of a folder for its direction, with its dictionaries and the limits of the training."""
     dictionaries = []
     for name, side in (("src", "source"), ("tgt", "target")):
-        dictionaries.append(Dictionary.load(regular_file(folder, f"dict.{name}.txt")))
-        if (found := len(dictionaries[-1])) != (size := config["vocabulary"][side]):
-            raise UserError(f"{folder}/dict.{name}.txt has {found} symbols, not {size}; export the checkpoint again")
+        dictionary = Dictionary.load(regular_file(folder, f"dict.{name}.txt"))
+        size = config["vocabulary"][side]
+        if len(dictionary) != size:
+            raise UserError(
+                f"{folder}/dict.{name}.txt has {len(dictionary)} symbols, not {size}; export the checkpoint again"
+            )
+        dictionaries.append(dictionary)
     limits = provenance.limits_in(Namespace(**provenance.recorded_in(config)))
     return TranslationTask(TranslationConfig(data=folder, **_languages(config), **limits), *dictionaries)
+
+
+def _task_defaults() -> dict[str, Any]:
+    """Return the options of the task that refer to other parts of fairseq's configuration, as a training has them."""
+    of_data = DatasetConfig()
+    return {name: getattr(of_data, name) for name in ("train_subset", "dataset_impl", "required_seq_len_multiple")}
 
 
 def _languages(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,9 +149,11 @@ def text_options(config: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """Return options of the tokenizer and of subwords as a training records them, with files in the folder."""
     recorded = config["text"] or {}
     files = {option: os.path.join(folder, name) for option, name in SUBWORDS.items() if option in recorded}
-    return {
-        kind: {**recorded, **files, "_name": str(recorded[kind])} for kind in ("tokenizer", "bpe") if recorded.get(kind)
-    }
+    options = {}
+    for kind in ("tokenizer", "bpe"):
+        if recorded.get(kind):
+            options[kind] = {**recorded, **files, "_name": str(recorded[kind])}
+    return options
 
 
 def regular_file(folder: str, name: str, digest: str | None = None) -> str:

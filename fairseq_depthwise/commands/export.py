@@ -30,24 +30,24 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def run(given: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
     from fairseq_depthwise.checkpoints.checkpoint import Checkpoint, fairseq_warnings_only
     from fairseq_depthwise.translation.export import KIND, export
 
-    options = options_of(ExportOptions, given)
+    options = options_of(ExportOptions, arguments)
     require_extra(*FORMATS[options.format].extra)
-    files = checkpoint_files(given.checkpoint)
-    folder = output_folder("OUT", given.output, KIND, force=options.force, inputs=files)
+    files = checkpoint_files(arguments.checkpoint)
+    folder = output_folder("OUT", arguments.output, KIND, force=options.force, inputs=files)
     if len(files) > 1:
-        raise UserError(f"{given.checkpoint} are {len(files)} checkpoints; export them one by one")
+        raise UserError(f"{arguments.checkpoint} are {len(files)} checkpoints; export them one by one")
     with fairseq_warnings_only():
         checkpoint = Checkpoint.open(files[0])
         config = export(checkpoint, folder, options, say=lambda sentence: print(sentence, file=sys.stderr))
-    if given.json:
+    if arguments.json:
         print(json.dumps(config))
         return
     languages = config["languages"]
     print(
-        f"{given.output}: {config['architecture']} of {given.checkpoint}, {languages['source']} to "
+        f"{arguments.output}: {config['architecture']} of {arguments.checkpoint}, {languages['source']} to "
         f"{languages['target']}, in {config['dtype']}" + (", compared with the model" if "functions" in config else "")
     )

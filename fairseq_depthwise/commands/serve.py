@@ -46,17 +46,17 @@ def run(options: argparse.Namespace) -> None:
             f"--max-lines {options.max_lines} is more than --queue-lines {options.queue_lines}: such a request would "
             "never be accepted"
         )
-    chosen = options_of(TranslatorOptions, options)
+    translator_options = options_of(TranslatorOptions, options)
     with _bind(options.host or "127.0.0.1", options.port) as listener:
-        _serve(_service(options, chosen), listener, options.timeout)
+        _serve(_service(options, translator_options), listener, options.timeout)
 
 
 def _bind(host: str, port: int) -> socket.socket:
     """Take the port before the model is loaded; nobody can connect until the server listens."""
     listener = socket.socket()
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = addresses[0]
         listener.close()
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -67,13 +67,13 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _service(options: argparse.Namespace, chosen: TranslatorOptions) -> Service:
+def _service(options: argparse.Namespace, translator_options: TranslatorOptions) -> Service:
     from fairseq_depthwise import __version__
     from fairseq_depthwise.analysis.explained_sentence import explain
     from fairseq_depthwise.serving.http.app import Service
 
     # A request may ask for as many translations as the search keeps.
-    translator = load_translator(options, replace(chosen, nbest=options.beam))
+    translator = load_translator(options, replace(translator_options, nbest=options.beam))
     return Service(
         translator,
         options_of(ServerOptions, options),

@@ -35,7 +35,7 @@ from fairseq_depthwise.commands.translator_options import add_translator_options
 from fairseq_depthwise.options import add_options, option, options_of, that_change_results
 from fairseq_depthwise.text_files import Block, blocks_of, compressed
 from fairseq_depthwise.translation.export_formats import format_of_graphs
-from fairseq_depthwise.translation.translation_options import TranslatorOptions
+from fairseq_depthwise.translation.translation_options import TranslatorOptions, refuse_pairs, refuse_without
 
 if TYPE_CHECKING:
     from fairseq_depthwise.serving.cluster.ray_blocks import Loaded
@@ -52,57 +52,69 @@ _HERE = "here"
 class LineOptions:
     """What is read and written of each line."""
 
-    buffer_lines: int = option(
-        1000, "read, and put into batches by length, so many lines at a time; 1 at a terminal"
-    )  # fmt: skip
-    seed: int = option(1, "of --sampling")
+    buffer_lines: int = option(1000, "read, and put into batches by length, so many lines at a time; 1 at a terminal")
+    seed: int | None = option(None, "of --sampling (default: 1)", type=positive_int, metavar="N")
     scores: bool = option(False, "write the score and a tab before each translation")
     json: bool = option(False, "write a JSON object in each line: source, translation, score, ...")
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "model", metavar="MODEL",
+        "model",
+        metavar="MODEL",
         help="a checkpoint, of this plugin or of fairseq's own transformers; several joined with : are an ensemble; a "
         "folder that was exported, or one that stands for the checkpoint_best.pt in it",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "files", nargs="*", default=["-"], metavar="FILE",
+        "files",
+        nargs="*",
+        default=["-"],
+        metavar="FILE",
         help="text, one sentence in each line; - is stdin (default: stdin); .gz and .xz are decompressed",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--output", metavar="FILE",
+        "--output",
+        metavar="FILE",
         help="write to this file instead of stdout, once all is translated; .gz and .xz are compressed",
-    )  # fmt: skip
+    )
     parser.add_argument("--force", action="store_true", help="replace --output if it exists")
     add_options(parser, LineOptions)
     add_translator_options(parser)
     group = parser.add_argument_group("large texts")
     group.add_argument(
-        "--ray", nargs="?", const=_HERE, metavar="ADDRESS",
+        "--ray",
+        nargs="?",
+        const=_HERE,
+        metavar="ADDRESS",
         help="let actors of Ray translate blocks of --buffer-lines (the extra ray): HOST:PORT of a cluster, auto for "
         "the one that this machine belongs to, nothing to start Ray here; what is done when it ends early is in "
         "OUTPUT.blocks, and the same command goes on",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--ray-actors", type=positive_int, metavar="N",
+        "--ray-actors",
+        type=positive_int,
+        metavar="N",
         help="actors, with a model and --threads cores, or a GPU, each (default: as many as the cluster has)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--output-folder", metavar="FOLDER",
+        "--output-folder",
+        metavar="FOLDER",
         help="with --ray, instead of --output: the translations of each FILE in a file of its name in this folder",
-    )  # fmt: skip
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     output_path = _require_files(options)
-    if (options.nbest > 1 or options.token_scores) and not options.json:
-        raise UserError("--nbest and --token-scores are written as JSON only; add --json")
+    refuse_pairs(("--scores", "--json", options.scores and options.json))
+    refuse_without(
+        ("--seed", "--sampling", options.seed is not None and not options.sampling),
+        ("--nbest", "--json", options.nbest > 1 and not options.json),
+        ("--token-scores", "--json", options.token_scores and not options.json),
+        ("--ray-actors", "--ray", options.ray_actors and options.ray is None),
+        ("--output-folder", "--ray", options.output_folder and options.ray is None),
+    )
     if options.ray is not None:
         return _translate_on_ray(options, output_path)
-    for name in ("ray_actors", "output_folder"):
-        if getattr(options, name):
-            raise UserError(f"--{name.replace('_', '-')} {getattr(options, name)} is for --ray; add it")
     at_terminal = options.files == ["-"] and sys.stdin.isatty()
     translator = load_translator(options)
     if at_terminal:
@@ -119,9 +131,10 @@ def _translate_on_ray(options: argparse.Namespace, output_path: str | None) -> i
 
     address = None if options.ray == _HERE else options.ray
     require_ray(address)
-    if streams := [path for path in options.files if not os.path.isfile(path)]:
-        name = "stdin" if streams[0] == "-" else streams[0]
-        raise UserError(f"--ray reads files, so that a second start can go on, and {name} is none; write it to one")
+    for path in options.files:
+        if not os.path.isfile(path):
+            name = "stdin" if path == "-" else path
+            raise UserError(f"--ray reads files, so that a second start can go on, and {name} is none; write it to one")
     if (options.output is None) == (options.output_folder is None):
         raise UserError("--ray writes to --output FILE or to --output-folder FOLDER; give one of them")
     if format_of_graphs(options.model) is None:
@@ -135,9 +148,14 @@ def _translate_on_ray(options: argparse.Namespace, output_path: str | None) -> i
     threads = options.threads or 1
     start = functools.partial(Translators, address, load, options.ray_actors, threads, gpu=not options.cpu)
     translate_large_text(
-        options.files, output, in_folder=output_path is None, lines=options.buffer_lines, depends_on=depends_on,
-        start=start, force=options.force,
-    )  # fmt: skip
+        options.files,
+        output,
+        in_folder=output_path is None,
+        lines=options.buffer_lines,
+        depends_on=depends_on,
+        start=start,
+        force=options.force,
+    )
     return 0
 
 
@@ -167,11 +185,12 @@ def _require_files(options: argparse.Namespace) -> str | None:
             open(path, "rb").close()
     if options.output is None:
         return None
-    named = [*options.files, options.bpe_codes, options.sentencepiece_model]
-    read = [path for path in named if path not in (None, "-")] + input_files(options.model)
+    inputs = [path for path in options.files if path != "-"]
+    inputs += filter(None, (options.bpe_codes, options.sentencepiece_model))
+    inputs += input_files(options.model)
     if options.data:
-        read += glob.glob(os.path.join(glob.escape(options.data), "dict.*"))
-    return output_file("--output", options.output, force=options.force, inputs=read, stream=options.ray is None)
+        inputs += glob.glob(os.path.join(glob.escape(options.data), "dict.*"))
+    return output_file("--output", options.output, force=options.force, inputs=inputs, stream=options.ray is None)
 
 
 def _translate(translator: LoadedTranslator, output: IO[bytes], options: argparse.Namespace, *, at_once: bool) -> None:
@@ -197,37 +216,45 @@ def _translate(translator: LoadedTranslator, output: IO[bytes], options: argpars
 def translated_block(
     translator: LoadedTranslator, block: Block, options: argparse.Namespace
 ) -> tuple[bytes, list[str]]:
-    """Return the lines to write for a block, and what is odd about its translations."""
+    """Return the lines to write for a block, and warnings for its translations."""
     import torch
 
-    texts, constraints = list(block.lines), None
+    texts: list[str] = list(block.lines)
+    constraints: list[list[str]] | None = None
     if options.constraints:
-        fields = [text.split("\t") for text in texts]
-        texts, constraints = [text for text, *_ in fields], [after for _, *after in fields]
+        texts, constraints = [], []
+        for line in block.lines:
+            text, *constraints_of_line = line.split("\t")
+            texts.append(text)
+            constraints.append(constraints_of_line)
     if options.sampling:  # the same for a block wherever and whenever it is translated
-        place = hashlib.sha256(f"{options.seed} {block.file} {block.number}".encode()).digest()
+        place = hashlib.sha256(f"{options.seed or 1} {block.file} {block.number}".encode()).digest()
         torch.manual_seed(int.from_bytes(place[:7], "big"))
     translations = translator.translations(texts, constraints=constraints)
     where = "stdin" if block.path == "-" else block.path
-    warnings = [
-        f"{where}, line {number}: {warning}"
-        for number, translation in enumerate(translations, start=block.first)
-        for warning in _warnings(translation)
-    ]
-    return "".join(f"{_as_line(translation, options)}\n" for translation in translations).encode(), warnings
+    lines = []
+    warnings = []
+    for number, translation in enumerate(translations, start=block.first):
+        lines.append(f"{_as_line(translation, options)}\n")
+        for warning in _warnings(translation):
+            warnings.append(f"{where}, line {number}: {warning}")
+    return "".join(lines).encode(), warnings
 
 
 def _as_line(translation: Translation, options: argparse.Namespace) -> str:
     best = translation.hypotheses[0]
     if options.json:
-        return json.dumps(_as_document(translation, options), ensure_ascii=False)
+        return json.dumps(_as_document(translation, options), ensure_ascii=False, allow_nan=False)
     fields = [best.text]
     if options.scores:
         fields.insert(0, f"{best.score:.4f}")
     if best.alignment is not None:
         fields.append(" ".join(f"{source}-{target}" for source, target in best.alignment))
     if best.attention is not None:
-        fields.append(" ".join(",".join(f"{weight:.6f}" for weight in row) for row in best.attention))
+        rows = []
+        for row in best.attention:
+            rows.append(",".join(f"{weight:.6f}" for weight in row))
+        fields.append(" ".join(rows))
     return "\t".join(fields)
 
 
@@ -249,7 +276,7 @@ def _fields_of(hypothesis: Hypothesis) -> dict[str, Any]:
 
 
 def _warnings(translation: Translation) -> Iterator[str]:
-    """Yield what is odd about a line's translation."""
+    """Yield warnings for a line's translation."""
     if translation.pieces > 1:
         yield f"too long for the model, translated in {translation.pieces} pieces"
     if translation.cut_off:

@@ -44,7 +44,7 @@ def train() -> int:
 
     _end_with_launcher()
     # Seconds for which a file server may hold the lock of a process on a lost machine.
-    training.PATIENCE = 120.0
+    training.LOCK_TIMEOUT = 120.0
     command = importlib.import_module("fairseq_cli.train")
     batches.share_updates(command)
     ending = Ending(command)

@@ -49,8 +49,8 @@ class LastGrowth(NamedTuple):
         if self.frozen == "none" or not self.new:
             return 0
         new = set(self.new)
-        stems = tuple(stem for stem in _LAYERS if any(name.startswith(stem) for name in new))
+        grown_stacks = tuple(stack for stack in _LAYERS if any(name.startswith(stack) for name in new))
         for name, parameter in model.named_parameters(remove_duplicate=False):
-            if name not in new and (self.frozen == "trained" or name.startswith(stems)):
+            if name not in new and (self.frozen == "trained" or name.startswith(grown_stacks)):
                 parameter.requires_grad_(False)
         return sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)

@@ -34,10 +34,10 @@ def require_growable_trainer(trainer: Trainer, keep_moments: bool) -> None:
     if keep_moments:  # which no process has, or several optimizers
         impossible["--zero-sharding os"] = cfg.distributed_training.zero_sharding != "none"
         impossible["--optimizer composite"] = getattr(cfg.optimizer, "_name", None) == "composite"
-    for option, given in impossible.items():
-        if given:
-            with_what = "--growth-optimizer-state keep" if option.startswith(("--zero", "--opt")) else "--growth-stages"
-            raise UserError(f"{option} cannot be used with {with_what}; leave one of them out")
+    for option, is_set in impossible.items():
+        if is_set:
+            other = "--growth-optimizer-state keep" if option.startswith(("--zero", "--opt")) else "--growth-stages"
+            raise UserError(f"{option} cannot be used with {other}; leave one of them out")
 
 
 def grow_trainer(
@@ -122,9 +122,9 @@ def require_same_on_all_processes(trainer: Trainer) -> None:
         parameter.detach().view(bits[parameter.element_size()]).sum(dtype=torch.int64)
         for parameter in trainer.get_model().parameters()
     ]
-    own = torch.stack(sums).to(trainer.device)
-    gathered = [torch.empty_like(own) for _ in range(trainer.data_parallel_world_size)]
-    torch.distributed.all_gather(gathered, own, group=trainer.data_parallel_process_group)
-    for rank, other in enumerate(gathered):
-        if not torch.equal(other, gathered[0]):
+    sums_here = torch.stack(sums).to(trainer.device)
+    sums_of_processes = [torch.empty_like(sums_here) for _ in range(trainer.data_parallel_world_size)]
+    torch.distributed.all_gather(sums_of_processes, sums_here, group=trainer.data_parallel_process_group)
+    for rank, sums_there in enumerate(sums_of_processes):
+        if not torch.equal(sums_there, sums_of_processes[0]):
             raise RuntimeError(f"after growth process {rank} has other parameters than process 0")

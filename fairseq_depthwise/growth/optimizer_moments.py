@@ -39,10 +39,10 @@ def moments_of(optimizer: FairseqOptimizer, model: nn.Module) -> dict[str, Param
     """Return what the optimizer knows of each of the model's parameters, under all its names."""
     result: dict[str, ParameterMoments] = {}
     for name, place in _places(optimizer, model):
-        state = {
-            key: place.part(value) if torch.is_tensor(value) and value.shape == place.updated.shape else value
-            for key, value in optimizer.optimizer.state.get(place.updated, {}).items()
-        }
+        state = {}
+        for key, value in optimizer.optimizer.state.get(place.updated, {}).items():
+            is_of_parameter = torch.is_tensor(value) and value.shape == place.updated.shape
+            state[key] = place.part(value) if is_of_parameter else value
         master = None if place.updated is place.parameter else place.part(place.updated.detach())
         result[name] = ParameterMoments(state, master)
     return result

@@ -62,6 +62,7 @@ class ParameterMap:
             if first_name in result:
                 result[name] = result[first_name]
                 continue
+            # A value that two layers read becomes two, so that they can be trained apart.
             value = self.built[name].to(like) if source is None else self.part(name, values[source])
             result[name] = value.clone() if value.data_ptr() in used else value
             used.add(value.data_ptr())
@@ -127,6 +128,7 @@ def grow_model(
     if init == "zero":
         zero_new_branches(deep, sources)
 
+    # The parameters are replaced one by one, so that ties between them stay.
     grown_values = parameter_map.apply(values)
     for name, parameter in deep.named_parameters():
         parameter.data = grown_values[name]
@@ -158,8 +160,12 @@ def require_identity(stack: nn.Module, sources: Sequence[int | None]) -> None:
     is_on_top = list(sources[:depth]) == list(range(depth))
     layers: Any = stack.layers
     never: list[Any] = [] if hasattr(layers[0], "branch_ends") else ["layers without residual branches"]
-    never += [module.no_identity for module in stack.modules() if hasattr(module, "no_identity")]
-    moved = [module.identity_on_top for module in stack.modules() if hasattr(module, "identity_on_top")]
+    never += [module.no_identity_reason for module in stack.modules() if hasattr(module, "no_identity_reason")]
+    moved = [
+        module.identity_only_on_top_option
+        for module in stack.modules()
+        if hasattr(module, "identity_only_on_top_option")
+    ]
     if never or (moved and not is_on_top):
         raise UserError(
             f"--growth-init zero (--init of grow) cannot keep what a model computes with {[*never, *moved][0]}"
@@ -203,6 +209,7 @@ class _GrownStacks:
         match = _ITEM.fullmatch(name)
         if match is None or match["list"] not in self._lists:
             return None
+        # Item i of a list belongs to layer first + i * step, in sub-layers where these are connected.
         of, side = self._lists[match["list"]], match["side"]
         layer = of.first + int(match["index"]) * of.step
         sources: list[int | None] = []
@@ -220,6 +227,7 @@ class _GrownStacks:
         layer = item.sources[item.layer]
         if layer is None or (item.is_new and self._is_zero and ".connection." in item.stem):
             return None
+        # The other way round: which item of the shallow list belongs to that layer.
         index = layer // item.of.step - item.of.first // item.of.step
         # Where the source lacks it, the lowest layer that has it, of the same sub-layer.
         lower = range(index % item.of.sublayers, len(item.sources), item.of.sublayers)
@@ -253,6 +261,7 @@ def _map_parameters(stacks: _GrownStacks, deep: nn.Module, present: Mapping[str,
         source = sources[name] = stacks.source(name, present)
         first_names[name] = of_memory.setdefault(value.data_ptr(), name)
         if item is None:
+            # Belongs to no layer, such as the embedding.
             is_new = name not in present
         else:
             if item.of.weighs and source is not None:
@@ -260,6 +269,7 @@ def _map_parameters(stacks: _GrownStacks, deep: nn.Module, present: Mapping[str,
             is_new = item.is_new or None in places.get(name, ())
         if is_new:
             new.append(name)
+    # With zero, ends of new branches count as new and are not copied.
     for name in stacks.starts_as_built(deep):
         sources[name] = None
     values_as_built = {name: built[name] for name, source in sources.items() if source is None}
@@ -281,11 +291,13 @@ def _depth(sources: Sequence[int | None]) -> int:
 def _moved_weights(item: _Item, count: int, present: int) -> Places:
     """Return for each of ``count`` weights which of ``present`` it is, None for one of a layer without a weight."""
     step = item.of.step
+    # Weight j + 1 weighs the j-th group of ``step`` layers, which the source of its top layer stands for.
     tops = item.sources[step - 1 :: step][: count - 1]
     below = [None if top is None else top // step for top in tops]
     nearest = max if item.is_new else min
     weights: list[int | None] = [0, *[None] * (count - 1)]  # the embedding's is the first
     for layer in range(present - 1):
+        # Of several copies of a layer, an old layer reads the old one, which is the lowest.
         copies = [place for place, source in enumerate(below) if source == layer]
         weights[1 + nearest(copies)] = 1 + layer
     return weights

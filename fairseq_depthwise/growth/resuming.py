@@ -1,4 +1,4 @@
-"""At which depth a growing run goes on: that of the checkpoint which fairseq is about to restore."""
+"""The depth at which a growing run resumes: that of the checkpoint which fairseq is about to restore."""
 
 from __future__ import annotations
 
@@ -29,17 +29,19 @@ class Restored(NamedTuple):
 
         A file that does not exist is refused, which fairseq itself may pass over in silence.
         """
-        own = os.path.join(options.save_dir, _LAST)
-        given = {
-            "--restore-file": options.restore_file if options.restore_file != _LAST else None,
-            "--save-dir": own if os.path.isfile(own) else None,
-            "--continue-once": options.continue_once,
-            "--finetune-from-model": options.finetune_from_model,
-        }
-        option, path = next(((option, path) for option, path in given.items() if path is not None), ("", None))
-        if path is not None and not os.path.isfile(path):
-            raise UserError(f"{option} {path}: there is no such file")
-        return cls(path, option == "--finetune-from-model")
+        last_of_run = os.path.join(options.save_dir, _LAST)
+        for option, path in (
+            ("--restore-file", options.restore_file if options.restore_file != _LAST else None),
+            ("--save-dir", last_of_run if os.path.isfile(last_of_run) else None),
+            ("--continue-once", options.continue_once),
+            ("--finetune-from-model", options.finetune_from_model),
+        ):
+            if path is None:
+                continue
+            if not os.path.isfile(path):
+                raise UserError(f"{option} {path}: there is no such file")
+            return cls(path, option == "--finetune-from-model")
+        return cls(None)
 
 
 def depth_to_resume(checkpoint: Checkpoint, side: str, plan: GrowthPlan, options: Any, *, counts_anew: bool) -> int:
@@ -72,11 +74,11 @@ def depth_to_resume(checkpoint: Checkpoint, side: str, plan: GrowthPlan, options
 
 def stages_in(state: Mapping[str, Any]) -> tuple[str, str, str] | None:
     """Return ``--growth-stages``, ``-side`` and ``-strategy`` of a checkpoint's run; None for other runs."""
-    given = checkpoints.options_in(state, "task")
-    text = given.get("growth_stages")
+    options = checkpoints.options_in(state, "task")
+    text = options.get("growth_stages")
     if not text or not isinstance(text, str):
         return None
-    return text, given.get("growth_side", "encoder"), given.get("growth_strategy", STRATEGIES[0])
+    return text, options.get("growth_side", "encoder"), options.get("growth_strategy", STRATEGIES[0])
 
 
 def last_epoch(state: Mapping[str, Any]) -> int:

@@ -81,8 +81,8 @@ class GrowthPlan:
         epochs = sum(stage.length or 0 for stage in self.stages[:-1]) + 1
         frequencies = []
         for epoch in range(1, max(epochs, len(otherwise)) + 1):
-            given = otherwise[min(epoch, len(otherwise)) - 1]
-            frequencies.append(self.stages[self.stage_of(epoch)].update_freq or given)
+            default = otherwise[min(epoch, len(otherwise)) - 1]
+            frequencies.append(self.stages[self.stage_of(epoch)].update_freq or default)
         return frequencies
 
 

@@ -46,6 +46,7 @@ def start_from(
         for side, (present, wanted) in depths.items():
             if present != wanted:
                 sources[side] = layer_sources(present, wanted, strategy, block_size(options, side), init)
+        # All that was trained must find its place; what is left is new and stays as built.
         parameter_map = map_parameters(model, trained.parameters, sources, init)
         unused = trained.parameters.keys() - set(parameter_map.sources.values())
         if unused:

@@ -1,7 +1,7 @@
 """Pre-norm Transformer layers: attention and feed-forward, each with a residual connection.
 
-Source: Vaswani et al. 2017, Section 3.1, with the layer norm at the input of each sub-layer (Wang et al. 2019;
-"Shallow-to-Deep Training for Neural Machine Translation", Section 2).
+Source: Vaswani et al. 2017, Section 3.1, with the layer norm moved to the input of each sub-layer (pre-norm): Wang et
+al. 2019; Li et al. 2020, "Shallow-to-Deep Training for Neural Machine Translation", Section 2.
 """
 
 from __future__ import annotations
@@ -19,29 +19,32 @@ if TYPE_CHECKING:
 
 
 class ScaledNorm(nn.LayerNorm):
-    """A layer norm divided by ``sqrt(layer)``, with layers counted from 1.
+    """A layer norm whose output is divided by ``sqrt(layer)``; layers count from 1.
 
     Source: "The Curse of Depth in Large Language Models" (Sun et al. 2025, arXiv 2502.05795), LayerNorm Scaling: the
     variance of what deep pre-norm layers add no longer grows with depth.
     """
 
-    # A layer that moves when the stack grows is scaled for its new place.
-    identity_on_top = "--norm-scaling"
+    # Read by growth/parameter_map.py: growth with zero-initialized layers preserves the function only if new layers go
+    # on top, since the scale of a layer that moves changes. The value is the option that the error names.
+    identity_only_on_top_option = "--norm-scaling"
 
     def __init__(self, embed_dim: int, *, layer: int) -> None:
         super().__init__(embed_dim)
         self.scale = layer**-0.5
 
-    def forward(self, values: Tensor) -> Tensor:
-        """Compute ``LN(x) / sqrt(layer)``."""
-        return super().forward(values) * self.scale
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``LN(x) / sqrt(layer)``."""
+        return super().forward(x) * self.scale
 
 
 class _ResidualLayer(nn.Module):
-    """The parts of a layer; cross-attention is in decoders only.
+    """Sub-layers shared by encoder and decoder layers.
+
+    Encoders pass no ``cross_attention`` and have no such attribute.
 
     Args:
-        scaled_for: the number of the layer, counted from 1, by which its norms are scaled; None for ordinary norms.
+        norm_scaling_layer: layer number (from 1) for :class:`ScaledNorm`; None for plain layer norms.
     """
 
     def __init__(
@@ -52,52 +55,68 @@ class _ResidualLayer(nn.Module):
         cross_attention: MultiheadAttention | None = None,
         feed_forward: FeedForward,
         dropout: float = 0.0,
-        scaled_for: int | None = None,
+        norm_scaling_layer: int | None = None,
     ) -> None:
         super().__init__()
 
-        def norm() -> nn.LayerNorm:
-            return nn.LayerNorm(embed_dim) if scaled_for is None else ScaledNorm(embed_dim, layer=scaled_for)
+        def build_norm() -> nn.LayerNorm:
+            if norm_scaling_layer is None:
+                return nn.LayerNorm(embed_dim)
+            return ScaledNorm(embed_dim, layer=norm_scaling_layer)
 
         self.self_attention = self_attention
-        self.self_attention_norm = norm()
+        self.self_attention_norm = build_norm()
         if cross_attention is not None:
             self.cross_attention = cross_attention
-            self.cross_attention_norm = norm()
+            self.cross_attention_norm = build_norm()
         self.feed_forward = feed_forward
-        self.feed_forward_norm = norm()
+        self.feed_forward_norm = build_norm()
         self.dropout = Dropout(dropout)
 
-    def attend(self, stream: Tensor, **options: Any) -> Tensor:
-        """Compute ``x + SelfAttention(LN(x))``, T x B x d; ``options``: those of the attention."""
+    def add_self_attention(self, stream: Tensor, **attention_args: Any) -> Tensor:
+        """Return ``x + SelfAttention(LN(x))``, T x B x d. Keyword arguments go to ``MultiheadAttention.forward``."""
         normalized = self.self_attention_norm(stream)
-        attended, _ = self.self_attention(normalized, normalized, **options)
+        attended, _ = self.self_attention(normalized, normalized, **attention_args)
         return stream + self.dropout(attended)
 
-    def transform(self, stream: Tensor) -> Tensor:
-        """Compute ``x + FeedForward(LN(x))``, T x B x d."""
+    def add_feed_forward(self, stream: Tensor) -> Tensor:
+        """Return ``x + FeedForward(LN(x))``, T x B x d."""
         return stream + self.dropout(self.feed_forward(self.feed_forward_norm(stream)))
 
 
 class ResidualEncoderLayer(_ResidualLayer):
     """``s = x + SelfAttention(LN(x))``, then ``s + FeedForward(LN(s))``."""
 
-    #: The linear layers that end the sub-layers: with all of them 0 the layer passes on what it reads.
+    #: Last linear layer of each residual branch; when these are all zero, the layer is the identity.
     branch_ends: tuple[str, ...] = ("self_attention.output_projection", "feed_forward.second")
 
-    def forward(self, stream: Tensor, padding: Tensor | None, *, only: int | None = None, **blend: Any) -> Tensor:
-        """Compute T x B x d from T x B x d; ``padding``: B x T; ``only`` and ``blend``: as in the decoder."""
-        if only in (None, 0):
-            stream = self.attend(stream, padding=padding, **blend)
-        if only in (None, 1):
-            stream = self.transform(stream)
+    def forward(
+        self,
+        stream: Tensor,
+        padding: Tensor | None,
+        *,
+        sublayer: int | None = None,
+        blend: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """Compute T x B x d from T x B x d.
+
+        Args:
+            padding: B x T, True at padding; None where there is none.
+            sublayer: run only this one: 0 self-attention, 1 feed-forward; by default both.
+            blend: values to mix with those of self-attention (value residuals), see
+                :meth:`~fairseq_depthwise.modules.attention.MultiheadAttention.forward`.
+        """
+        if sublayer in (None, 0):  # self-attention
+            stream = self.add_self_attention(stream, padding=padding, blend=blend)
+        if sublayer in (None, 1):  # feed-forward
+            stream = self.add_feed_forward(stream)
         return stream
 
 
 class ResidualDecoderLayer(_ResidualLayer):
     """Masked self-attention, cross-attention and feed-forward, each added to its input."""
 
-    #: As in :class:`ResidualEncoderLayer`.
+    #: Last linear layer of each residual branch, as in :class:`ResidualEncoderLayer`.
     branch_ends = ("self_attention.output_projection", "cross_attention.output_projection", "feed_forward.second")
 
     def forward(
@@ -110,30 +129,33 @@ class ResidualDecoderLayer(_ResidualLayer):
         causal: bool = True,
         cache: StepCache | None = None,
         need_weights: bool = False,
-        only: int | None = None,
-        **blend: Any,
+        sublayer: int | None = None,
+        blend: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Compute T x B x d from T x B x d, and with ``need_weights`` the cross-attention's (heads x B x T x S).
+        """Compute T x B x d from T x B x d.
 
         Args:
-            encoder_output: S x B x d, with ``encoder_padding`` (B x S, True at padding).
-            self_padding: B x T, True at padding.
+            encoder_output: S x B x d.
+            encoder_padding: B x S, True at padding; None where there is none.
+            self_padding: B x T, True at padding; None where there is none.
             causal: False lets every position see all others (alignment of a finished sentence).
-            cache: in a step of a beam search, the keys and values of earlier steps and of the encoder's output; T is 1
-                then.
-            only: compute a single sub-layer, counted from 0; by default all.
-            blend: the argument of self-attention, see
-                :class:`~fairseq_depthwise.modules.attention.MultiheadAttention`.
+            cache: keys and values of earlier decoding steps and of the encoder output; with a cache, T = 1.
+            need_weights: also return the cross-attention weights.
+            sublayer: run only this one: 0 self-attention, 1 cross-attention, 2 feed-forward; by default all three.
+            blend: values to mix with those of self-attention (value residuals), see
+                :meth:`~fairseq_depthwise.modules.attention.MultiheadAttention.forward`.
+
+        Returns T x B x d, and the cross-attention weights (heads x B x T x S) if ``need_weights``, else None.
         """
         weights = None
-        if only in (None, 0):
-            stream = self.attend(stream, padding=self_padding, causal=causal, cache=cache, **blend)
-        if only in (None, 1):
+        if sublayer in (None, 0):  # self-attention
+            stream = self.add_self_attention(stream, padding=self_padding, causal=causal, cache=cache, blend=blend)
+        if sublayer in (None, 1):  # cross-attention
             query = self.cross_attention_norm(stream)
-            crossed, weights = self.cross_attention(
+            attended, weights = self.cross_attention(
                 query, encoder_output, padding=encoder_padding, cache=cache, need_weights=need_weights
             )
-            stream = stream + self.dropout(crossed)
-        if only in (None, 2):
-            stream = self.transform(stream)
+            stream = stream + self.dropout(attended)
+        if sublayer in (None, 2):  # feed-forward
+            stream = self.add_feed_forward(stream)
         return stream, weights

@@ -76,8 +76,9 @@ class Connection(nn.Module):
     the rest of the program needs to know of them. A state that consists of more than what runs up the stack (T x B x d)
     is a named tuple with that as its ``stream``.
 
-    Where layers that add nothing would change what the stack computes, a module of it says by what name users know it:
-    in ``no_identity``; or in ``identity_on_top``, if new layers above all others change nothing.
+    Growth with zero-initialized layers is refused where it would change what the stack computes. A module that causes
+    this has an attribute with the name that the error gives: ``no_identity_reason``, or
+    ``identity_only_on_top_option`` if new layers above all others change nothing.
 
     Attributes:
         of_layers: name of a list of modules or parameters -> the layers that its items belong to, for growth.
@@ -188,7 +189,7 @@ class Stack(nn.Module):
                 # A layer that is skipped passes on what it would have read.
                 output = self.connection.layer_input(state, number)
                 if runs[index]:
-                    run = layer if sublayers == 1 else partial(layer, only=place)
+                    run = layer if sublayers == 1 else partial(layer, sublayer=place)
                     if recompute:
                         run = partial(checkpoint, run, use_reentrant=False)
                     output = call(run, index, output)

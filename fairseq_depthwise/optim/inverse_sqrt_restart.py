@@ -11,7 +11,7 @@ from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from fairseq.optim.lr_scheduler.inverse_square_root_schedule import InverseSquareRootLRScheduleConfig
 
 from fairseq_compat import UserError
-from fairseq_depthwise.optim.restart_schedule import RESTARTS, parse_restarts, rate, restarts_in, schedule_step
+from fairseq_depthwise.optim.restart_schedule import RESTARTS, parse_restarts, restarts_in, schedule_step
 
 
 # fairseq reads these annotations at run time: no `from __future__ import annotations` here.
@@ -76,7 +76,8 @@ class InverseSqrtRestartSchedule(FairseqLRScheduler):
         self._done.update(restart for restart in self._planned if since <= restart <= num_updates)
         self._updates = max(since, num_updates)
         step = schedule_step(num_updates, self._done, self.cfg.warmup_updates, self._start)
-        new_rate = rate(step, self.peak, self.cfg.warmup_updates, initial=max(self.cfg.warmup_init_lr, 0.0))
+        initial_rate = max(self.cfg.warmup_init_lr, 0.0)
+        new_rate = compute_rate(step, self.peak, self.cfg.warmup_updates, initial=initial_rate)
         self.optimizer.set_lr(new_rate)
         return new_rate
 
@@ -99,3 +100,14 @@ class InverseSqrtRestartSchedule(FairseqLRScheduler):
         self._start = state_dict.get("start", 0)
         self._done = set(restarts_in(state_dict))
         self._updates = state_dict.get("updates")
+
+
+def compute_rate(step: int, peak: float, warmup: int, initial: float = 0.0) -> float:
+    """Return the learning rate at step s: linear from ``initial`` to ``peak`` at W, then peak * sqrt(W / s).
+
+    Without a warm-up (W = 0) the rate starts at its peak and decays as with W = 1.
+    """
+    if step < warmup:
+        return initial + step * (peak - initial) / warmup
+    # The quotient is exactly 1 at s = W, so that the rate is exactly the peak.
+    return peak * (max(warmup, 1) / max(step, 1)) ** 0.5

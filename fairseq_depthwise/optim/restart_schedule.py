@@ -1,11 +1,12 @@
-"""What a learning rate schedule with restarts has to offer, and the inverse square root schedule with restarts.
+"""Restarts of a learning rate schedule, whatever its rate: the interface for growth, saved restarts, the step.
 
 Source: "Shallow-to-Deep Training for Neural Machine Translation", Section 4.3. What follows a stage that ends within
 the warm-up is not in the paper, but in the authors' program.
 
-Updates are counted through all stages of a training. The rate is a function of the schedule's step s. Every update
-advances s by 1, and a restart sets it to min(s, W), where W is the length of the warm-up: an unfinished warm-up
-continues, otherwise the rate returns to its peak.
+Updates are counted through all stages of a training. A schedule computes its rate from a step s, by a function of its
+own such as ``compute_rate`` in ``inverse_sqrt_restart.py``. Every update advances s by 1, and a restart sets it to
+min(s, W), where W is the length of the warm-up: an unfinished warm-up continues, otherwise the rate returns to its
+peak.
 """
 
 from __future__ import annotations
@@ -59,17 +60,6 @@ def schedule_step(updates: int, restarts: Iterable[int], warmup: int, start: int
     # restart at 0.
     latest = max((restart for restart in restarts if restart <= updates), default=0)
     return updates + min(start, warmup - latest)
-
-
-def rate(step: int, peak: float, warmup: int, initial: float = 0.0) -> float:
-    """Return the learning rate at step s: linear from ``initial`` to ``peak`` at W, then peak * sqrt(W / s).
-
-    Without a warm-up (W = 0) the rate starts at its peak and decays as with W = 1.
-    """
-    if step < warmup:
-        return initial + step * (peak - initial) / warmup
-    # The quotient is exactly 1 at s = W, so that the rate is exactly the peak.
-    return peak * (max(warmup, 1) / max(step, 1)) ** 0.5
 
 
 def parse_restarts(text: str) -> tuple[int, ...]:

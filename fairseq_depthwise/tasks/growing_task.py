@@ -41,9 +41,10 @@ class GrowthConfig(FairseqDataclass):
     """Options of every task that grows its model."""
 
     growth_stages: str = option(
-        "", "the model's depth and how long it is trained at it: 6:2,12:2,18: in epochs, 6:5000u in updates, "
-        "6:2@4096x2 with the stage's max-tokens and update-freq; the last length may be empty = until training ends"
-    )  # fmt: skip
+        "",
+        "the model's depth and how long it is trained at it: 6:2,12:2,18: in epochs, 6:5000u in updates, "
+        "6:2@4096x2 with the stage's max-tokens and update-freq; the last length may be empty = until training ends",
+    )
     growth_side: str = option("encoder", "which stack grows", one_of=("encoder", "decoder", "both"))
     growth_strategy: str = option(
         "top-most", "where new layers are inserted and which layers they copy", one_of=STRATEGIES
@@ -52,9 +53,11 @@ class GrowthConfig(FairseqDataclass):
         "copy", "how new layers start: as copies, as copies that pass on what they read, or anew", one_of=INITS
     )
     growth_freeze: str = option(
-        "none", "what no longer trains once the model has grown: nothing, the layers that were copied (the old layers "
-        "of the stack), or all that was trained before", one_of=FREEZES
-    )  # fmt: skip
+        "none",
+        "what no longer trains once the model has grown: nothing, the layers that were copied (the old layers "
+        "of the stack), or all that was trained before",
+        one_of=FREEZES,
+    )
     growth_from: Optional[str] = option(None, "start from this shallower checkpoint")  # noqa: UP045  # read by fairseq
     growth_optimizer_state: str = option(
         "reset", "the optimizer's state when the model grows", one_of=("reset", "keep")
@@ -100,6 +103,7 @@ class GrowingTask(FairseqTask):
                 f"--arch {cfg._name} cannot be grown; the models of this plugin can, and a trained transformer can be "
                 "given with --growth-from to --arch sdt_transformer"
             )
+        # 1. The plan.
         options = self.growth_options
         if not options.growth_stages:
             raise UserError(f"--task {self.name} needs --growth-stages, such as 6:2,12:2,18:")
@@ -110,6 +114,7 @@ class GrowingTask(FairseqTask):
         for side in self.sides:
             _require_no_other_depth(cfg, side, self.plan)
 
+        # 2. The model, at the depth of the first stage or of the checkpoint that fairseq is about to restore.
         restored = Restored.by(options)
         depth = self.plan.depths[0]
         if restored.path is not None:
@@ -119,11 +124,13 @@ class GrowingTask(FairseqTask):
                 cfg[f"{side}_layers"] = depth
         model = super().build_model(cfg, from_checkpoint)
 
+        # 3. What would fail at a later boundary fails now.
         if options.growth_init == "zero":
             depths_to_come = [planned for planned in self.plan.depths if planned >= depth]
             for before, after in itertools.pairwise(depths_to_come):
                 for side, in_block in blocks.items():
                     require_identity(getattr(model, side), self._layer_sources(before, after, in_block))
+        # 4. A run that is not resumed may start from a trained model.
         if restored.path is None and options.growth_from:
             checkpoint = Checkpoint.open(options.growth_from, "--growth-from")
             self._start_from(checkpoint, model, dataclass_of_model.complete(cfg))
@@ -166,34 +173,48 @@ class GrowingTask(FairseqTask):
             return
         require_growable_trainer(trainer, self.growth_options.growth_optimizer_state == "keep")
         self._trainer = trainer
-        optimization, common = trainer.cfg.optimization, trainer.cfg.common
-        ends = [getattr(optimization, name) for name in ("max_update", "max_epoch", "stop_time_hours", "stop_min_lr")]
-        ends.append(trainer.cfg.checkpoint.patience)
-        limit = "max_update" if plan.in_updates else "max_epoch"
-        if plan.length is not None:
-            given = optimization[limit] or plan.length
-            optimization[limit] = min(given, plan.length)
-        elif not any(number and number > 0 for number in ends):
-            raise UserError(
-                f"--growth-stages {plan.text}: the last stage has no end; give it a length, or --max-epoch, "
-                "--max-update, --stop-time-hours, --stop-min-lr or --patience"
-            )
-        reached = plan.stage_of(optimization[limit]) if optimization[limit] else len(plan.stages) - 1
-        if reached < len(plan.stages) - 1:
-            logger.warning(
-                "training ends with %d layers: --%s %d is over before the later stages of --growth-stages %s",
-                plan.depths[reached], limit.replace("_", "-"), optimization[limit], plan.text,
-            )  # fmt: skip
-        frequencies = plan.update_freqs(optimization.update_freq)
-        if frequencies is not None:
-            if common.fp16_scale_window is None:
-                # What fairseq takes for one frequency; for several it asks for one.
-                world = trainer.cfg.distributed_training.distributed_world_size
-                common.fp16_scale_window = int(2**14 / world / frequencies[0])
-            optimization.update_freq = frequencies
+        self._limit_training(trainer, plan)
+        self._set_update_frequencies(trainer, plan)
         present = plan.stage_with(self._depth(trainer))
         if present is not None:
             logger.info(plan.describe(present))
+
+    def _limit_training(self, trainer: Trainer, plan: GrowthPlan) -> None:
+        """Let training end after the last stage; raise UserError where nothing ends it."""
+        optimization = trainer.cfg.optimization
+        limit = "max_update" if plan.in_updates else "max_epoch"
+        if plan.length is not None:
+            optimization[limit] = min(optimization[limit] or plan.length, plan.length)
+        else:
+            ends = [optimization[name] for name in ("max_update", "max_epoch", "stop_time_hours", "stop_min_lr")]
+            ends.append(trainer.cfg.checkpoint.patience)
+            if not any(number and number > 0 for number in ends):
+                raise UserError(
+                    f"--growth-stages {plan.text}: the last stage has no end; give it a length, or --max-epoch, "
+                    "--max-update, --stop-time-hours, --stop-min-lr or --patience"
+                )
+        last_stage = len(plan.stages) - 1
+        last_reached = plan.stage_of(optimization[limit]) if optimization[limit] else last_stage
+        if last_reached < last_stage:
+            logger.warning(
+                "training ends with %d layers: --%s %d is over before the later stages of --growth-stages %s",
+                plan.depths[last_reached],
+                limit.replace("_", "-"),
+                optimization[limit],
+                plan.text,
+            )
+
+    def _set_update_frequencies(self, trainer: Trainer, plan: GrowthPlan) -> None:
+        """Give fairseq the ``--update-freq`` of each epoch, where stages set it."""
+        optimization, common = trainer.cfg.optimization, trainer.cfg.common
+        frequencies = plan.update_freqs(optimization.update_freq)
+        if frequencies is None:
+            return
+        if common.fp16_scale_window is None:
+            # fairseq's default for one frequency; for several it asks for a window.
+            world_size = trainer.cfg.distributed_training.distributed_world_size
+            common.fp16_scale_window = int(2**14 / world_size / frequencies[0])
+        optimization.update_freq = frequencies
 
     def begin_epoch(self, epoch: int, model: BaseFairseqModel) -> None:
         """Grow where a stage begins with this epoch."""
@@ -208,9 +229,15 @@ class GrowingTask(FairseqTask):
         self._enter(trainer, plan, plan.stage_of(updates + 1 if plan.in_updates else epoch))
 
     def train_step(
-        self, sample: Any, model: Any, criterion: Any, optimizer: Any, update_num: int, ignore_grad: bool = False,
+        self,
+        sample: Any,
+        model: Any,
+        criterion: Any,
+        optimizer: Any,
+        update_num: int,
+        ignore_grad: bool = False,
         **options: Any,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Compute forward and backward; grow before, where a stage begins with this update."""
         trainer, plan = self._trainer, self.plan
         if trainer is not None and plan is not None:
@@ -227,22 +254,22 @@ class GrowingTask(FairseqTask):
         present, depth = self._depth(trainer), plan.depths[stage]
         if present >= depth:
             return False
-        given = self.growth_options
+        options = self.growth_options
         self._last_growth = grow_trainer(
             trainer,
             # Without the generator for --eval-bleu, which goes on with the model it has.
             lambda: FairseqTask.build_model(self, trainer.cfg.model),
             {side: self._layer_sources(present, depth, block_size(trainer.cfg.model, side)) for side in self.sides},
-            init=given.growth_init,
-            frozen=given.growth_freeze,
-            keep_moments=given.growth_optimizer_state == "keep",
+            init=options.growth_init,
+            frozen=options.growth_freeze,
+            keep_moments=options.growth_optimizer_state == "keep",
         )
         logger.info(plan.describe(stage))
         return True
 
     def _layer_sources(self, depth: int, layers: int, in_block: int) -> list[int | None]:
-        given = self.growth_options
-        return layer_sources(depth, layers, given.growth_strategy, in_block, given.growth_init)
+        options = self.growth_options
+        return layer_sources(depth, layers, options.growth_strategy, in_block, options.growth_init)
 
     def _depth(self, trainer: Trainer) -> int:
         return len(getattr(trainer.get_model(), self.sides[0]).layers)
@@ -274,15 +301,15 @@ class GrowingTask(FairseqTask):
 
 
 def _require_no_other_depth(cfg: DictConfig, side: str, plan: GrowthPlan) -> None:
-    """Refuse a depth given by hand: neither the architecture's own nor the first or last of the stages."""
+    """Refuse a depth that is neither the architecture's default nor that of the first or the last stage."""
     defaults = DictConfig({})
     ARCH_CONFIG_REGISTRY.get(cfg._name, lambda args: None)(defaults)
     name = f"{side}_layers"
-    given = cfg[name]
-    own = defaults.get(name, getattr(provenance.options_class(cfg._name), name))
-    if given not in (own, plan.depths[0], plan.depths[-1]):
+    depth = cfg[name]
+    default = defaults.get(name, getattr(provenance.options_class(cfg._name), name))
+    if depth not in (default, plan.depths[0], plan.depths[-1]):
         raise UserError(
-            f"--{side}-layers {given} contradicts --growth-stages {plan.text}, which decides the depth; leave "
+            f"--{side}-layers {depth} contradicts --growth-stages {plan.text}, which decides the depth; leave "
             f"--{side}-layers out"
         )
 

@@ -20,7 +20,12 @@ def words_of(tokens: Sequence[str], subwords: str | None) -> tuple[list[int], li
     numbers: list[int] = []
     words: list[str] = []
     for place, token in enumerate(tokens):
-        if place == 0 or (token.startswith(begin) if begin else not (end and tokens[place - 1].endswith(end))):
+        if begin:
+            begins_word = token.startswith(begin)
+        else:
+            continues = end != "" and place > 0 and tokens[place - 1].endswith(end)
+            begins_word = not continues
+        if place == 0 or begins_word:
             words.append("")
         words[-1] += token.removeprefix(begin).removesuffix(end)
         numbers.append(len(words) - 1)
@@ -40,37 +45,52 @@ def cross_attention(
         return [[] for _ in hypotheses]
     source = batch["net_input"]["src_tokens"]
     pad, eos = models[0].decoder.dictionary.pad(), models[0].decoder.dictionary.eos()
-    rows = torch.tensor([row for row, found in enumerate(hypotheses) for _ in found], device=source.device)
-    begin = torch.tensor([start])
-    shifted = [torch.cat([begin, tokens[:-1].cpu()]) for found in hypotheses for tokens in found]
-    previous = data_utils.collate_tokens(shifted, pad, eos).to(source.device)
+
+    # All hypotheses in one batch, with the row of each one's sentence.
+    first_token = torch.tensor([start])
+    rows: list[int] = []
+    decoder_inputs: list[Tensor] = []
+    for row, of_sentence in enumerate(hypotheses):
+        for tokens in of_sentence:
+            rows.append(row)
+            decoder_inputs.append(torch.cat([first_token, tokens[:-1].cpu()]))
+    previous = data_utils.collate_tokens(decoder_inputs, pad, eos).to(source.device)
+    sentence_rows = torch.tensor(rows, device=source.device)
+
     total = torch.zeros(())
     for model in models:
         options = {}
         if hasattr(model, "alignment_layer"):  # fairseq's own model that is trained to align
-            names = ("alignment_layer", "alignment_heads", "full_context_alignment")
-            options = {name: getattr(model, name) for name in names}
-        encoded = model.encoder.reorder_encoder_out(model.encoder.forward_torchscript(batch["net_input"]), rows)
+            for name in ("alignment_layer", "alignment_heads", "full_context_alignment"):
+                options[name] = getattr(model, name)
+        encoded = model.encoder.forward_torchscript(batch["net_input"])
+        encoded = model.encoder.reorder_encoder_out(encoded, sentence_rows)
         _, extra = model.decoder(previous, encoder_out=encoded, features_only=True, **options)
         (weights,) = extra["attn"]
         if weights is None:
             raise UserError("--print-alignment: the model's last decoder layer is linear and attends to nothing")
         total = total + weights.float().cpu() / len(models)
-    each = iter([weights[: len(tokens)] for weights, tokens in zip(total, shifted, strict=True)])
-    return [[next(each) for _ in found] for found in hypotheses]
+
+    # Back to the hypotheses of each sentence, without padding.
+    unpadded = iter([weights[: len(tokens)] for weights, tokens in zip(total, decoder_inputs, strict=True)])
+    return [[next(unpadded) for _ in of_sentence] for of_sentence in hypotheses]
 
 
 def hard_alignment(attention: Tensor, source: Sequence[int], target: Sequence[int]) -> list[tuple[int, int]]:
     """Return pairs of words: of each target token and the source token that it attends to most (T x S)."""
-    best = attention.argmax(dim=1).tolist()
-    pairs = ((source[place], word) for place, word in zip(best, target, strict=True))
+    best_places = attention.argmax(dim=1).tolist()
+    pairs = [(source[place], word) for place, word in zip(best_places, target, strict=True)]
     return list(dict.fromkeys(pairs))  # several subwords of a word may agree
 
 
 def soft_alignment(attention: Tensor, source: Sequence[int], target: Sequence[int], sizes: tuple[int, int]) -> Tensor:
     """Return target words x source words: the sum over a source word's tokens, the mean over a target word's."""
-    target_words, source_words = (
-        (torch.tensor(words, dtype=torch.long)[:, None] == torch.arange(size)).float()  # tokens x words
-        for words, size in zip((target, source), sizes, strict=True)
-    )
-    return (target_words / target_words.sum(dim=0)).T @ attention @ source_words
+    target_size, source_size = sizes
+    of_target_words = _membership(target, target_size)
+    of_source_words = _membership(source, source_size)
+    return (of_target_words / of_target_words.sum(dim=0)).T @ attention @ of_source_words
+
+
+def _membership(words: Sequence[int], count: int) -> Tensor:
+    """Return tokens x words, 1 where a token belongs to a word."""
+    return (torch.tensor(words, dtype=torch.long)[:, None] == torch.arange(count)).float()

@@ -19,14 +19,16 @@ from fairseq_depthwise.backends.graph_search import Graphs, GraphSearch, SearchL
 from fairseq_depthwise.translation.alignment import cross_attention
 from fairseq_depthwise.translation.constraints import ConstrainedSearch
 from fairseq_depthwise.translation.languages import target_end, target_start
-from fairseq_depthwise.translation.translation_options import BeamOptions as BeamOptions
+from fairseq_depthwise.translation.translation_options import BeamOptions
 
 
 class Search:
     """A beam search over graphs; ``hidden`` are tokens that are no text: ends, and those that name a language."""
 
     def __init__(self, dictionary: Dictionary, limits: SearchLimits, graphs: Graphs | None) -> None:
-        self.dictionary, self.limits, self._graphs = dictionary, limits, graphs
+        self.dictionary = dictionary
+        self.limits = limits
+        self._graphs = graphs
         self.hidden = {dictionary.bos(), dictionary.eos(), limits.start, *limits.prefix}
 
     def text(self, tokens: Tensor, post_process: str | None = None) -> str:
@@ -34,28 +36,44 @@ class Search:
         text: str = self.dictionary.string(tokens.int().cpu(), post_process, extra_symbols_to_ignore=self.hidden)
         return text
 
-    def hypotheses(self, batch: dict[str, Any]) -> list[list[dict[str, Any]]]:
-        """Return the hypotheses of each sentence of a data set's batch, as fairseq does, the best first."""
+    def hypotheses(
+        self, batch: dict[str, Any], constraints: Sequence[Sequence[Tensor]] | None = None
+    ) -> list[list[dict[str, Any]]]:
+        """Return the hypotheses of each sentence of a data set's batch, as fairseq does, the best first.
+
+        Raises:
+            UserError: there are constraints, which graphs cannot search with.
+        """
+        if constraints is not None:
+            raise UserError("--constraints is for checkpoints, and an exported folder has graphs; leave it out")
         assert self._graphs is not None
         search = GraphSearch(self._graphs, eos=self.dictionary.eos(), vocabulary=len(self.dictionary))
         return search(batch["net_input"]["src_tokens"], self.limits)
 
 
 class BeamSearch(Search):
-    """fairseq's search with one model or several whose probabilities are averaged; they can be trained no more.
+    """fairseq's search with one model or several whose probabilities are averaged.
 
-    With ``graphs`` of them these are searched with, unless constraints are asked for. Models that refine a whole
-    translation again and again, such as the Levenshtein Transformer, have one hypothesis of a sentence.
+    The models are prepared for inference and cannot be trained any more. Their ``graphs`` are searched with, if there
+    are any, unless constraints are asked for. Models that refine a whole translation again and again, such as the
+    Levenshtein Transformer, have one hypothesis of a sentence.
     """
 
     def __init__(
-        self, task: FairseqTask, models: Sequence[BaseFairseqModel], options: BeamOptions, device: torch.device,
+        self,
+        task: FairseqTask,
+        models: Sequence[BaseFairseqModel],
+        options: BeamOptions,
+        device: torch.device,
         graphs: Graphs | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         cfg = options.cfg()
         for model in models:
             model.prepare_for_inference_(cfg)  # does nothing the second time
-        self._task, self._models, self._device, self._options = task, list(models), device, options
+        self._task = task
+        self._models = list(models)
+        self._device = device
+        self._options = options
         self._generator: Any = task.build_generator(self._models, cfg.generation)
         self.refines = isinstance(self._generator, IterativeRefinementGenerator)
         if self.refines:
@@ -74,30 +92,44 @@ class BeamSearch(Search):
         """Return what :meth:`Search.hypotheses` does, with all constraints; perhaps none for a sentence."""
         if constraints is None and self._graphs is not None:
             return super().hypotheses(batch)
-        batch, prefix = self._moved(batch), self.limits.prefix
-        found: list[list[dict[str, Any]]]
-        if constraints is None:
-            found = self._task.inference_step(self._generator, self._models, batch)
-            return found
-        # fairseq's task of many languages refuses constraints, or leaves them out. And the search keeps a state for
-        # each hypothesis, so a generator is for one batch.
-        generator: Any = self._task.build_generator(self._models, self._options.cfg().generation)
+        batch = self._moved(batch)
+        if constraints is not None:
+            return self._constrained_hypotheses(batch, constraints)
+        hypotheses: list[list[dict[str, Any]]] = self._task.inference_step(self._generator, self._models, batch)
+        return hypotheses
+
+    def _constrained_hypotheses(
+        self, batch: dict[str, Any], constraints: Sequence[Sequence[Tensor]]
+    ) -> list[list[dict[str, Any]]]:
+        """Search for hypotheses with all constraints.
+
+        The generator is asked directly, because fairseq's task of many languages refuses constraints or leaves them
+        out. It is for one batch, because the search has a state for each hypothesis.
+        """
         if self.refines:
             raise UserError("--constraints are for models that translate word by word; this one refines translations")
+        prefix = self.limits.prefix
+        generator: Any = self._task.build_generator(self._models, self._options.cfg().generation)
         order = self._options.constraints or "ordered"
         generator.search = ConstrainedSearch(self.dictionary, order, prefix=len(prefix), beam=generator.beam_size)
         generator.search.eos = target_end(self._task)
         source = batch["net_input"]["src_tokens"]
-        found = generator.generate(
-            self._models, batch, constraints=pack_constraints(constraints), bos_token=self.limits.start,
-            prefix_tokens=source.new_tensor([prefix]).expand(len(source), -1) if prefix else None,
-        )  # fmt: skip
-        return found
+        prefix_tokens = source.new_tensor([prefix]).expand(len(source), -1) if prefix else None
+        hypotheses: list[list[dict[str, Any]]] = generator.generate(
+            self._models,
+            batch,
+            constraints=pack_constraints(constraints),
+            bos_token=self.limits.start,
+            prefix_tokens=prefix_tokens,
+        )
+        return hypotheses
 
     def attention(self, batch: dict[str, Any], hypotheses: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
         """Return what :func:`cross_attention` does of the tokens of a batch's hypotheses."""
         return cross_attention(self._models, self._moved(batch), hypotheses, self.limits.start)
 
     def _moved(self, batch: dict[str, Any]) -> dict[str, Any]:
-        moved: dict[str, Any] = utils.move_to_cuda(batch, self._device) if self._device.type == "cuda" else batch
+        if self._device.type != "cuda":
+            return batch
+        moved: dict[str, Any] = utils.move_to_cuda(batch, self._device)
         return moved

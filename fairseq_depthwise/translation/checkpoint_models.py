@@ -26,23 +26,27 @@ _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 def open_models(request: ModelRequest) -> LoadedModels:
     """Open the checkpoints that a translator is asked for."""
     options, device = request.options, request.device
+    # 1. The task: data and languages of the first checkpoint, with which all others must agree.
     files = checkpoint_files(request.model)
     checkpoints = list(map(Checkpoint.open, files))
     first = checkpoints[0]
     first.require_family()
     data, task = recorded_task(first, request.data, (request.source_lang, request.target_lang))
+    # 2. How text becomes tokens, and tokens text.
     text = settings_for(
         options.text, first.cfg, task.source_dictionary, path=first.path, data=data, recorded=first.provenance
     )
     for other in checkpoints[1:]:
         _require_same_text(other, first, text, options.text)
 
+    # 3. The models, prepared for inference, and perhaps graphs of them.
     dtype = _DTYPES.get(options.precision, torch.float32)
     models: list[Any] = [checkpoint.build_model(task).to(device, dtype) for checkpoint in checkpoints]
     search = BeamSearch(task, models, options.beam, device)  # prepares the models for inference
     if search.refines:
         _require_one_hypothesis(first.path, options)
     graphs = _make_graphs(models, task, request, name=":".join(files))
+    # 4. The longest line that all of them take, less the token that a task puts before it.
     positions = utils.resolve_max_positions(task.max_positions(), *(model.max_positions() for model in models))
     longest: int = positions[0] if isinstance(positions, tuple | list) else positions
     return LoadedModels(

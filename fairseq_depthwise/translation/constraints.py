@@ -13,9 +13,12 @@ from torch import Tensor
 
 from fairseq_compat import UserError
 
+#: Log-probabilities, tokens and hypotheses of the best candidates, each B x 2k.
+Candidates = tuple[Tensor, Tensor, Tensor]
+
 
 class ConstrainedSearch(LexicallyConstrainedBeamSearch):
-    """fairseq's search, after a prefix of so many tokens that every hypothesis begins with, such as that of a language.
+    """fairseq's search after a prefix of so many tokens that every hypothesis begins with, such as that of a language.
 
     fairseq's own would add constraints to the candidates of the prefix, all of them as improbable, and could lose it.
     Where no hypothesis has all constraints at its last position, fairseq's fails; this one ends with those that have.
@@ -36,22 +39,23 @@ class ConstrainedSearch(LexicallyConstrainedBeamSearch):
         scores: Tensor | None,
         prev_output_tokens: Tensor | None = None,
         original_batch_idxs: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log-probabilities (of B x k x V), tokens and hypotheses of the best candidates, each B x 2k."""
-        found: tuple[Tensor, Tensor, Tensor]
+    ) -> Candidates:
+        """Return the best candidates, given the log-probabilities of all (B x k x V)."""
+        candidates: Candidates
         if step < self._prefix:
-            found = self._unconstrained.step(step, lprobs, scores)
+            candidates = self._unconstrained.step(step, lprobs, scores)
             # No constraint has begun; a state for each candidate.
-            self.constraint_states: list[Any] = [states[:1] * found[0].size(1) for states in self.constraint_states]
-            return found
+            count = candidates[0].size(1)
+            self.constraint_states: list[Any] = [states[:1] * count for states in self.constraint_states]
+            return candidates
         if step == self._prefix > 0:
             # Only the first hypothesis has the prefix. What is step 0 to fairseq considers this one alone.
             assert scores is not None
             lprobs = lprobs + scores[:, :, step - 1 : step]
             lprobs[:, :, self.eos] = -math.inf
             step, scores = 0, None
-        found = super().step(step, lprobs, scores, prev_output_tokens, original_batch_idxs)
-        return found
+        candidates = super().step(step, lprobs, scores, prev_output_tokens, original_batch_idxs)
+        return candidates
 
 
 def contains(tokens: Sequence[int], constraint: Sequence[int]) -> bool:

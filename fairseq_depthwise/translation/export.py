@@ -45,6 +45,7 @@ def export(checkpoint: Checkpoint, folder: str, options: ExportOptions, say: Cal
         "text": text.settings,
         provenance.ENTRY: {**provenance.of_dictionaries(task), **checkpoint.provenance},
     }
+    # The format adds what it wrote, such as files and their digests.
     with folder_written_whole(folder, KIND, replace=options.force) as unfinished:
         config |= export_format.write(checkpoint, model, task, unfinished, int8=options.int8)
         task.source_dictionary.save(os.path.join(unfinished, "dict.src.txt"))

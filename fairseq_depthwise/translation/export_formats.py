@@ -10,7 +10,7 @@ import os
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from fairseq_depthwise.checkpoints.recorded_paths import CONFIG, WEIGHTS
+from fairseq_depthwise.checkpoints.recorded_paths import BEST, CONFIG, ENCODER, WEIGHTS, require_one_model
 
 
 class ExportFormat(NamedTuple):
@@ -41,7 +41,7 @@ class ExportFormat(NamedTuple):
 FORMATS = {
     "onnx": ExportFormat(
         "graphs as ONNX files, for onnxruntime",
-        file="encoder.onnx",
+        file=ENCODER,
         module="fairseq_depthwise.translation.formats.onnx_graphs",
         extra=("onnx", "onnx", "onnxscript", "onnxruntime"),
         has_int8=True,
@@ -57,8 +57,15 @@ FORMATS = {
 
 
 def format_of(folder: str) -> ExportFormat | None:
-    """Return the format of an exported folder; None for everything else."""
+    """Return the format of an exported folder; None for everything else.
+
+    Raises:
+        UserError: a checkpoint is in the folder, too.
+    """
     if not folder or not os.path.isfile(os.path.join(folder, CONFIG)):
+        return None
+    require_one_model(folder)
+    if os.path.isfile(os.path.join(folder, BEST)):  # beside the configuration of another program
         return None
     for export_format in FORMATS.values():
         if os.path.exists(os.path.join(folder, export_format.file)):

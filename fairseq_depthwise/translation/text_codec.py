@@ -18,7 +18,7 @@ from fairseq.data.encoders import BPE_REGISTRY, TOKENIZER_REGISTRY
 from fairseq_compat import provenance
 from fairseq_compat.errors import UserError
 from fairseq_depthwise.checkpoints.recorded_paths import moved_file
-from fairseq_depthwise.translation.translation_options import TextOptions as TextOptions
+from fairseq_depthwise.translation.translation_options import TextOptions
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ def settings_for(
     if options.tokenized:
         return TextSettings({}, {})
     settings = TextSettings(
-        _chosen("tokenizer", options.tokenizer, cfg, TOKENIZER_REGISTRY, path),
+        _settings_of("tokenizer", options.tokenizer, cfg, TOKENIZER_REGISTRY, path),
         _subwords(options, cfg, dictionary, path, data, recorded),
     )
     settings.require(path, recorded)
@@ -91,8 +91,10 @@ def settings_for(
         if kind in recorded and not getattr(settings, kind):
             log.warning(
                 "%s was trained with --%s %s, and lines do not go through it here; give that, unless they are tokens",
-                path, kind, recorded[kind],
-            )  # fmt: skip
+                path,
+                kind,
+                recorded[kind],
+            )
     return settings
 
 
@@ -105,33 +107,40 @@ def _subwords(
     record: provenance.Record,
 ) -> dict[str, Any]:
     """Return the subwords' part of the settings."""
-    given = {file: value for file in dict.fromkeys(_FILES.values()) if (value := getattr(options, file))}
-    for file, value in given.items():
-        if not os.path.isfile(value):
-            raise UserError(f"{_option(file)} {value} is not a file; give what the training's text was split with")
+    files: dict[str, str] = {}
+    for option in dict.fromkeys(_FILES.values()):
+        file = getattr(options, option)
+        if file and not os.path.isfile(file):
+            raise UserError(f"{_flag(option)} {file} is not a file; give what the training's text was split with")
+        if file:
+            files[option] = file
+
     name, recorded = options.bpe, provenance.settings_in("bpe", cfg)
-    if name is None and not recorded.keys() & given.keys():
-        name = next((kind for kind, file in _FILES.items() if file in given), None)
-    chosen = _chosen("bpe", name, cfg, BPE_REGISTRY, path)
-    kind = chosen.get("bpe")
+    if name is None and not recorded.keys() & files.keys():
+        name = next((kind for kind, option in _FILES.items() if option in files), None)
+    settings = _settings_of("bpe", name, cfg, BPE_REGISTRY, path)
+    kind = settings.get("bpe")
     needed = _FILES.get(kind or "")
-    for file in given:
-        if file != needed:
-            raise UserError(f"{_option(file)} is given, and --bpe {kind or 'none'} does not read it; leave one out")
+    for option in files:
+        if option != needed:
+            raise UserError(f"{_flag(option)} is given, and --bpe {kind or 'none'} does not read it; leave one out")
+
     if needed is not None:
-        if needed in given:
-            chosen[needed] = given[needed]
-        elif (recorded_file := chosen.get(needed, "???")) in (None, "", "???"):
-            raise UserError(f"--bpe {kind} needs a file, and {path} names none; give it with {_option(needed)}")
+        recorded_file = settings.get(needed, "???")
+        if needed in files:
+            settings[needed] = files[needed]
+        elif recorded_file in (None, "", "???"):
+            raise UserError(f"--bpe {kind} needs a file, and {path} names none; give it with {_flag(needed)}")
         else:
-            moved = moved_file(str(recorded_file), path, data, _option(needed), record.get(needed))
-            chosen[needed] = os.path.abspath(moved)
-    if kind is None and options.bpe is None and (found := post_process_for(dictionary)) is not None:
+            moved = moved_file(str(recorded_file), path, data, _flag(needed), record.get(needed))
+            settings[needed] = os.path.abspath(moved)
+    kind_in_dictionary = post_process_for(dictionary)
+    if kind is None and options.bpe is None and kind_in_dictionary is not None:
         raise UserError(
-            f"{path} was trained with subwords of the kind {found}, and does not say of which file; give it with "
-            f"{_option(_FILES[found])}, or --tokenized if the lines are subwords already"
+            f"{path} was trained with subwords of the kind {kind_in_dictionary}, and does not say of which file; give "
+            f"it with {_flag(_FILES[kind_in_dictionary])}, or --tokenized if the lines are subwords already"
         )
-    return chosen
+    return settings
 
 
 class TextCodec:
@@ -149,12 +158,12 @@ class TextCodec:
             line = self._tokenizer.encode(line)
         if self._bpe is None:
             return line
-        # subword-nmt remembers every word that it has split, and takes a time of the square of its length.
-        known = getattr(getattr(self._bpe, "bpe", None), "cache", None)
-        if known is not None:
+        # subword-nmt caches every word that it has split, and takes quadratic time for a word.
+        cache = getattr(getattr(self._bpe, "bpe", None), "cache", None)
+        if cache is not None:
             line = _LONG_WORD.sub(r"\1 ", line)
-            if len(known) > _MOST_WORDS:
-                known.clear()
+            if len(cache) > _MOST_WORDS:
+                cache.clear()
         tokens: str = self._bpe.encode(line)
         return tokens
 
@@ -165,21 +174,25 @@ class TextCodec:
         return text.replace("\n", " ")
 
 
-def _chosen(kind: str, name: str | None, cfg: Mapping[str, Any], known: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Return what is named; otherwise what was recorded, of a kind that reads nothing but files of this machine."""
-    found = provenance.settings_in(kind, cfg)
-    read = (kind, *_RECORDED.get(str(found.get(kind)), ()))
-    recorded = {option: value for option, value in found.items() if option in read}
-    given = name
-    name = name or recorded.get(kind) or "none"
+def _settings_of(
+    kind: str, option: str | None, cfg: Mapping[str, Any], known: Mapping[str, Any], path: str
+) -> dict[str, Any]:
+    """Return the tokenizer or the subwords that an option names; otherwise the recorded ones.
+
+    Recorded are used only those that read nothing but files of this machine.
+    """
+    all_recorded = provenance.settings_in(kind, cfg)
+    safe_options = (kind, *_RECORDED.get(str(all_recorded.get(kind)), ()))
+    recorded = {name: value for name, value in all_recorded.items() if name in safe_options}
+    name = option or recorded.get(kind) or "none"
     if name == "none":
         return {}
     if name not in known:
         raise UserError(f"--{kind} {name} is not known; it must be none or one of {', '.join(sorted(known))}")
-    if name not in _RECORDED and given is None:
+    if name not in _RECORDED and option is None:
         raise UserError(f"{path} records --{kind} {name}, which may fetch files; give the option, or --{kind} none")
     return recorded if recorded.get(kind) == name else {kind: name}
 
 
-def _option(name: str) -> str:
+def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fairseq_compat import UserError
 from fairseq_depthwise.options import CheckedOptions, between, option, positive_int
@@ -14,6 +14,24 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
+#: Converts a length penalty. Within these bounds the scores of up to 100,000 tokens are finite in float32.
+as_length_penalty = between(-5, 5)
+
+
+def refuse_pairs(*pairs: tuple[str, str, Any]) -> None:
+    """Raise UserError for the first of pairs (option, option, whether both are set) where both are."""
+    for first, second, both in pairs:
+        if both:
+            raise UserError(f"{first} does not go with {second}; leave one of them out")
+
+
+def refuse_without(*pairs: tuple[str, str, Any]) -> None:
+    """Raise UserError for the first of pairs (option, needed option, whether that is missing) where it is missing."""
+    for option_name, needed, is_missing in pairs:
+        if is_missing:
+            raise UserError(f"{option_name} is for {needed}; add it")
+
+
 @dataclass(frozen=True)
 class BeamOptions(CheckedOptions):
     """How hypotheses are searched; all defaults but the first two are fairseq's."""
@@ -21,14 +39,17 @@ class BeamOptions(CheckedOptions):
     TITLE: ClassVar[str] = "search"
 
     beam: int = option(4, "beam size", type=between(1, 10_000, int))
-    length_penalty: float = option(0.6, "length penalty", flag="--lenpen", type=between(-1000, 1000), metavar="P")
+    length_penalty: float = option(0.6, "length penalty", flag="--lenpen", type=as_length_penalty, metavar="P")
     max_length: int = option(200, "tokens of a translation", flag="--max-len-b", type=between(1, 2**24, int))
     constraints: str | None = option(
         None,
         "after a line's text come tabs, each with words that its translation must have, in this order (ordered, the "
         "default) or in any (unordered); stderr names those that it has not",
-        nargs="?", const="ordered", choices=("ordered", "unordered"), metavar="ORDER",
-    )  # fmt: skip
+        nargs="?",
+        const="ordered",
+        choices=("ordered", "unordered"),
+        metavar="ORDER",
+    )
     sampling: bool = option(
         False, "draw translations instead of searching for the most probable ones; --beam 1 draws one of each line"
     )
@@ -64,9 +85,11 @@ class TextOptions(CheckedOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = (self.tokenizer, self.bpe, self.bpe_codes, self.sentencepiece_model)
-        if self.tokenized and (other := next((name for name in given if name not in (None, "none")), None)):
-            raise UserError(f"--tokenized text is neither tokenized nor split, and {other} is given; leave one out")
+        if not self.tokenized:
+            return
+        for value in (self.tokenizer, self.bpe, self.bpe_codes, self.sentencepiece_model):
+            if value not in (None, "none"):
+                raise UserError(f"--tokenized text is neither tokenized nor split, and {value} is given; leave one out")
 
 
 @dataclass(frozen=True)
@@ -82,14 +105,17 @@ class TranslatorOptions(CheckedOptions):
         None,
         "source tokens in a batch, padding counted; the result does not depend on it, but with --int8 a little "
         "(default: 4096 without --batch-size)",
-        type=positive_int, metavar="N", changes_result=False,
-    )  # fmt: skip
+        type=positive_int,
+        metavar="N",
+        changes_result=False,
+    )
     batch_size: int | None = option(None, "lines in a batch", type=positive_int, metavar="N", changes_result=False)
     max_line_tokens: int | None = option(
         None,
         "translate a line of more tokens in pieces, cut at ends of sentences (default: what the model takes)",
-        type=positive_int, metavar="N",
-    )  # fmt: skip
+        type=positive_int,
+        metavar="N",
+    )
     precision: str = option(
         "fp32",
         {
@@ -102,29 +128,31 @@ class TranslatorOptions(CheckedOptions):
         None,
         "compile the model for this CPU, which takes a minute or more, and keep the result, which later commands use "
         "without being asked, unless they are told --no-compile",
-        action=argparse.BooleanOptionalAction, changes_result=False,
-    )  # fmt: skip
+        action=argparse.BooleanOptionalAction,
+        changes_result=False,
+    )
     alignment: str | None = option(
         None,
         "the words of the tokenized texts that belong together: pairs of a source and a target word, as 0-0 1-2 (hard, "
         "the default); or how much each target word attends to each source word (soft)",
-        flag="--print-alignment", nargs="?", const="hard", choices=("hard", "soft"), metavar="KIND",
-    )  # fmt: skip
+        flag="--print-alignment",
+        nargs="?",
+        const="hard",
+        choices=("hard", "soft"),
+        metavar="KIND",
+    )
     token_scores: bool = option(False, "the tokens of translations and their log-probabilities to base 2")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         int8 = self.precision == "int8"
-        for name, other, both in (
+        refuse_pairs(
             ("--int8", "--compile", int8 and self.compile),
             ("--sampling", "--constraints", self.beam.sampling and self.beam.constraints),
             ("--sampling", "--int8", self.beam.sampling and int8),
             ("--sampling", "--compile", self.beam.sampling and self.compile),
-        ):
-            if both:
-                raise UserError(f"{name} does not go with {other}; leave one of them out")
-        if self.beam.sampling_topk and not self.beam.sampling:
-            raise UserError(f"--sampling-topk {self.beam.sampling_topk} is for --sampling; add it")
+        )
+        refuse_without(("--sampling-topk", "--sampling", self.beam.sampling_topk and not self.beam.sampling))
         if self.nbest > self.beam.beam:
             raise UserError(f"--nbest {self.nbest} is more than the hypotheses that --beam {self.beam.beam} keeps")
 

@@ -6,6 +6,7 @@ import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,9 +19,9 @@ from fairseq_depthwise.translation.direction import Direction, Hypothesis, Trans
 from fairseq_depthwise.translation.export_formats import format_of_graphs
 from fairseq_depthwise.translation.languages import languages_of
 from fairseq_depthwise.translation.loaded_models import ModelRequest
-from fairseq_depthwise.translation.translation_options import TranslatorOptions
+from fairseq_depthwise.translation.translation_options import BeamOptions, TextOptions, TranslatorOptions
 
-__all__ = ["Hypothesis", "LoadedTranslator", "Translation", "TranslatorOptions"]
+__all__ = ["BeamOptions", "Hypothesis", "LoadedTranslator", "TextOptions", "Translation", "TranslatorOptions"]
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +94,11 @@ class LoadedTranslator:
         constraints: Sequence[Sequence[str]] | None = None,
         nbest: int | None = None,
     ) -> list[Translation]:
-        """Return what :meth:`translate` does with all that is known; ``constraints`` has raw texts for each line."""
+        """Return what :meth:`translate` does with all that is known; ``constraints`` has raw texts for each line.
+
+        Raises:
+            UserError: ``lines`` is one text, or the options or the model do not go with constraints.
+        """
         if isinstance(lines, (str, bytes)):  # whose letters would be lines
             raise UserError(f"{lines[:60]!r} is a text; give a list of lines, such as [text]")
         if nbest is not None and nbest < 1:
@@ -104,6 +109,9 @@ class LoadedTranslator:
         for number, texts in enumerate(constraints_of_lines):
             if isinstance(texts, str):  # whose letters would be constraints
                 raise UserError(f"constraints[{number}] is the text {texts!r}; give a list of texts")
+        if any(constraints_of_lines):
+            # Options with constraints refuse what does not go with them, such as sampling.
+            replace(self.options, beam=replace(self.options.beam, constraints="ordered"))
 
         encoded_lines = [direction.read(line, texts) for line, texts in zip(lines, constraints_of_lines, strict=True)]
         pieces = [piece for line in encoded_lines for piece in line.pieces]
@@ -121,5 +129,6 @@ class LoadedTranslator:
             seen["warnings"] += 1
             log.warning(
                 "%d of %d tokens are <unk>; is the text tokenized and split into subwords as in training?",
-                seen["unknown"], seen["tokens"],
-            )  # fmt: skip
+                seen["unknown"],
+                seen["tokens"],
+            )

@@ -22,7 +22,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from recipe_step import languages_of, run_folder, say, whole_number, write_json
 from result_tables import ResultTable
 from systems import FOLDER, System
-from toml_files import read_toml
+from toml_files import read_toml, require_keys
 from trained_runs import average_suffix, checkpoint_of, seeds_to_evaluate, with_average
 from turns import extent, ratios, take_turns, timed
 
@@ -39,6 +39,9 @@ MULTI_UNIT_BATCH = 30
 
 #: Recipe -> system -> speed in its paper.
 PUBLISHED: dict[str, dict[str, str]] = read_toml(FOLDER / "speeds.toml")
+require_keys("speeds.toml", PUBLISHED, [], RECIPES)
+for _recipe, _speeds in PUBLISHED.items():
+    require_keys(f"speeds.toml, {_recipe}", _speeds, [], RECIPES[_recipe].systems)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,20 @@
 """What a file was computed from, in ``FILE.made_of.json`` beside it, so that it is computed anew where that changes.
 
 Inputs are compared by their digests: paths and dates are the same after another file was copied there with its date.
+For scripts, ``python made_of.py TEXT...`` prints one digest of files, folders, and archives of texts.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from recipe_step import write_json
+from recipe_step import run_step, write_json
+from text_streams import place_of
 
 from fairseq_compat.provenance import file_digest
 
@@ -29,6 +33,19 @@ def digests_in(words: Iterable[object]) -> list[str]:
     for word in map(str, words):
         digested.append(file_digest(word) if Path(word).is_file() else word)
     return digested
+
+
+def digest_of_all(names: Iterable[str]) -> str:
+    """Return one digest of texts and folders: of the contents of their files, without logs, in order."""
+    digest = hashlib.sha256()
+    for name in names:
+        path = Path(place_of(name)[0])
+        files = [path]
+        if path.is_dir():
+            files = sorted(file for file in path.rglob("*") if file.is_file() and file.suffix != ".log")
+        for file in files:
+            digest.update(f"{file_digest(str(file))}\n".encode())
+    return digest.hexdigest()[:16]
 
 
 def is_made_of(file: Path, inputs: Inputs) -> bool:
@@ -52,3 +69,7 @@ def making(file: Path, inputs: Inputs) -> Iterator[None]:
 
 def _record_of(file: Path) -> Path:
     return file.with_name(f"{file.name}.made_of.json")
+
+
+if __name__ == "__main__":
+    run_step(lambda: print(digest_of_all(sys.argv[1:])))

@@ -31,7 +31,26 @@ new_pairs_for() {
   DOWNLOADS=${DOWNLOADS:-$PARALLEL/downloads}
   # shellcheck source=prepare.sh
   . "$LIB/prepare.sh"
+  # shellcheck disable=SC2034  # settings names it
+  FOLDER=MIXED
 }
+
+# translation_settings OPTION...: what the translations are made of, for settings: MODEL's files, the recipe's data, and
+# options of translate with the files that they name.
+# shellcheck disable=SC2034  # settings reads them by their names
+translation_settings() {
+  local word
+  local -a models files=()
+  IFS=: read -ra models <<<"$MODEL"
+  OPTIONS=$*
+  for word in "$@"; do [ ! -e "$word" ] || files+=("$word"); done
+  MODEL_DIGEST=$(digest "${models[@]}")
+  PARALLEL_DIGEST=$(digest "$PARALLEL/data-bin")
+  OPTIONS_DIGEST=$(digest "${files[@]}")
+}
+
+# digest TEXT...: one digest of files, folders, and archives of texts; what does not exist is an error.
+digest() { "$PYTHON" "$LIB/made_of.py" "$@"; }
 
 # translate MODEL FILE OPTION...: as fairseq-depthwise translate, where RAY says.
 translate() {
@@ -60,7 +79,7 @@ add_to_parallel() {
   "$PYTHON" "$LIB/back_translation.py" dictionaries "$PARALLEL/data-bin/dict.$SOURCE.txt" \
     "$PARALLEL/data-bin/dict.$TARGET.txt" --tag="$tag" --output "$SCRATCH/dict.$SOURCE.txt" "$SCRATCH/dict.$TARGET.txt"
   rm -rf "$UNFINISHED"
-  PYTHONSAFEPATH=1 "$PYTHON" -m fairseq_cli.preprocess --source-lang "$SOURCE" --target-lang "$TARGET" --trainpref "$TEXT/bpe.train" \
+  "$PYTHON" "$LIB/preprocess.py" --source-lang "$SOURCE" --target-lang "$TARGET" --trainpref "$TEXT/bpe.train" \
     --srcdict "$SCRATCH/dict.$SOURCE.txt" --tgtdict "$SCRATCH/dict.$TARGET.txt" --destdir "$UNFINISHED" \
     --workers "$JOBS" >"$TEXT/preprocess.log" 2>&1 ||
     die "fairseq-preprocess ended with status $?; the end of $TEXT/preprocess.log:

@@ -13,21 +13,16 @@ import math
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from recipe_step import languages_of
-from toml_files import read_toml
+from toml_files import between, read_table, read_toml
 
 from fairseq_compat import UserError
 from fairseq_depthwise.evaluation.scores import METRICS
 from recipes import RECIPES, system_of
-
-#: Keys of a plan that it must have, and those that it may have; ``stop``, ``rules`` and ``targets`` are for readers.
-KEYS = ["recipe", "primary", "tests", "updates", "seeds", "beam", "lenpen", "warm_up", "options", "systems", "grid"]
-KEYS += ["beyond"]
-OPTIONAL_KEYS = ("stop", "rules", "targets", "metrics", "secondary", "pairs", "seeds_of", "tuned_as")
 
 #: Curves of a training's losses -> what they are called.
 LOSSES = {"valid": "validation loss", "seen": "loss of training sentences"}
@@ -54,23 +49,94 @@ class Run:
         return "-".join([self.system, *(f"{axis}{value:g}" for axis, value in self.values)])
 
 
+@dataclass(frozen=True)
+class Difference:
+    """A system minus its base."""
+
+    system: str
+    base: str
+
+
+@dataclass(frozen=True)
+class Comparison(Difference):
+    """A comparison of a plan.
+
+    Attributes:
+        metric: of translations, or one of losses, or ``HOPS``.
+        margin: by which the system may be worse.
+        minus: a difference that is subtracted from this one.
+    """
+
+    metric: str
+    margin: float = field(default=0.0, metadata=between(0))
+    minus: Difference | None = None
+
+
+@dataclass(frozen=True)
+class Updates:
+    """Updates of a training of the grid, and of a final one."""
+
+    grid: int = field(metadata=between(1))
+    final: int = field(metadata=between(1))
+
+
+@dataclass(frozen=True)
+class PlanTable:
+    """What a plan's file may have; ``stop``, ``rules`` and ``targets`` are for readers.
+
+    Attributes:
+        primary, secondary: comparisons.
+        tests: names of the recipe's test sets.
+        seeds, seeds_of: of final trainings: of all systems, or of a system of this name.
+        beam, lenpen: of translations.
+        warm_up: share of a training's updates.
+        options: of all trainings.
+        systems: name -> options that are added to those of the recipe's system.
+        grid, beyond: axis -> values, and those that are tried beyond its edges.
+        metrics: that translations are scored with, the one of the test sets first.
+        pairs: systems and bases that are compared; without it all of them.
+        tuned_as: system -> the one whose grid chooses for it.
+    """
+
+    recipe: str
+    primary: Comparison
+    tests: list[str]
+    updates: Updates
+    options: str
+    systems: dict[str, str]
+    grid: dict[str, list[float]]
+    beyond: dict[str, list[float]]
+    seeds: list[int] = field(metadata=between(0))
+    beam: int = field(metadata=between(1))
+    lenpen: float = field(metadata=between(-100, 100))
+    warm_up: float = field(metadata=between(0, 1))
+    metrics: list[str] = field(default_factory=lambda: ["sacrebleu", "chrf"])
+    secondary: list[Comparison] = field(default_factory=list)
+    pairs: list[list[str]] = field(default_factory=list)
+    seeds_of: dict[str, list[int]] = field(default_factory=dict, metadata=between(0))
+    tuned_as: dict[str, str] = field(default_factory=dict)
+    stop: str = ""
+    rules: list[str] = field(default_factory=list)
+    targets: str = ""
+
+
 class Plan:
     """A plan, from its TOML file, and the results that it has so far in the folder of all plans' results.
 
     Attributes:
-        systems: name -> options that are added to those of the recipe's system.
-        axes: of the grid -> values.
-        metrics: names of metrics that translations are scored with, the one of the test sets first.
+        content: of the file.
+        table: the content with its types and defaults, of which the next ones are parts.
         digest: of what the file says, without its comments and layout.
     """
 
     def __init__(self, path: Path, results: Path) -> None:
-        self.content = _read(path)
-        self.recipe: str = self.content["recipe"]
+        self.content = read_toml(path)
+        self.table = read_table(PlanTable, self.content, str(path))
+        self.recipe = self.table.recipe
+        self.systems = self.table.systems
+        self.axes = self.table.grid
+        self.metrics = self.table.metrics
         self.results = results / path.stem
-        self.systems: dict[str, str] = self.content["systems"]
-        self.axes: dict[str, list[float]] = self.content["grid"]
-        self.metrics: list[str] = self.content.get("metrics", ["sacrebleu", "chrf"])
         self.digest = hashlib.sha256(json.dumps(self.content, sort_keys=True).encode()).hexdigest()[:16]
         self._require_sense(str(path))
 
@@ -80,13 +146,14 @@ class Plan:
             raise UserError(f"{path}: there is no recipe {self.recipe!r}; the recipes are {', '.join(RECIPES)}")
         for system in self.systems:
             system_of(self.recipe, system.partition("-")[0])
-        comparisons = [self.content["primary"], *self.content.get("secondary", [])]
-        named = {*self.content.get("seeds_of", {})}
-        for pair in [*self.content.get("tuned_as", {}).items(), *self.content.get("pairs", [])]:
+        table = self.table
+        comparisons = [table.primary, *table.secondary]
+        named = {*table.seeds_of}
+        for pair in [*table.tuned_as.items(), *table.pairs]:
             named |= {*pair}
         for comparison in comparisons:
-            for difference in (comparison, comparison.get("minus", comparison)):
-                named |= {difference["system"], difference["base"]}
+            for difference in (comparison, comparison.minus or comparison):
+                named |= {difference.system, difference.base}
         for system in sorted(named - self.systems.keys()):
             raise UserError(f"{path} names {system}, which is none of its systems: {', '.join(self.systems)}")
         # A system is tuned by its own grid, or by that of a system that has one.
@@ -103,24 +170,22 @@ class Plan:
         # A comparison of a misspelled measure would fail after the last training.
         measures = (*self.metrics, *LOSSES.values(), HOPS)
         for comparison in comparisons:
-            if comparison["metric"] not in measures:
-                raise UserError(f"{path} compares {comparison['metric']!r}, which is none of {', '.join(measures)}")
+            if comparison.metric not in measures:
+                raise UserError(f"{path} compares {comparison.metric!r}, which is none of {', '.join(measures)}")
 
     def seeds(self, system: str) -> list[int]:
         """Return the seeds of a system's final trainings: its own, or those of all systems."""
-        seeds: list[int] = self.content.get("seeds_of", {}).get(system, self.content["seeds"])
-        return seeds
+        return self.table.seeds_of.get(system, self.table.seeds)
 
     def tuned_as(self, system: str) -> str:
         """Return the system whose grid chooses for this one: itself, or the plan's choice, such as another depth."""
-        tuned: str = self.content.get("tuned_as", {}).get(system, system)
-        return tuned
+        return self.table.tuned_as.get(system, system)
 
     def grid(self, system: str) -> list[Run]:
         """Return the trainings of a system's grid: all combinations, and those beyond its edges so far."""
         runs = []
         for values in itertools.product(*self.axes.values()):
-            runs.append(Run(system, 1, tuple(zip(self.axes, map(float, values), strict=True))))
+            runs.append(Run(system, 1, tuple(zip(self.axes, values, strict=True))))
         # The grid grows around its best until that has all its neighbors, or they are beyond what the plan allows.
         while True:
             best = self._lowest(runs)
@@ -132,7 +197,7 @@ class Plan:
     def _around(self, run: Run) -> Iterator[Run]:
         """Yield the combinations with the next lower or higher value of one axis, those beyond the grid included."""
         for axis, value in run.values or ():
-            steps = sorted({*map(float, self.axes[axis]), *map(float, self.content["beyond"].get(axis, []))})
+            steps = sorted({*self.axes[axis], *self.table.beyond.get(axis, [])})
             place = steps.index(value)
             for step in steps[max(place - 1, 0) : place + 2]:
                 values = dict(run.values or ()) | {axis: step}
@@ -190,45 +255,21 @@ class Plan:
         recipe = RECIPES[self.recipe]
         system = system_of(self.recipe, run.system.partition("-")[0])
         # Trainings of the grid are shorter.
-        updates = self.content["updates"]["grid" if run.values else "final"]
+        updates = self.table.updates.grid if run.values else self.table.updates.final
         options = self.systems[run.system].format(quarter=updates // 4, seven_tenths=updates * 7 // 10)
         source, target = languages_of(work / "data-bin")
         command = [sys.executable, "-m", "fairseq_depthwise", "train", f"{work}/protocol-bin", "--arch", system.arch]
-        command += [*system.options, *shlex.split(options), *shlex.split(self.content["options"])]
+        command += [*system.options, *shlex.split(options), *shlex.split(self.table.options)]
         for axis, value in values.items():
             command += [f"--{axis}", f"{value:g}"]
         command += [f"--max-update={updates}", f"--seed={run.seed}"]
         # This scheduler has to know its end, others refuse the option.
-        if "polynomial_decay" in self.content["options"]:
+        if "polynomial_decay" in self.table.options:
             command += [f"--total-num-update={updates}"]
-        command += [f"--warmup-updates={round(self.content['warm_up'] * updates)}"]
+        command += [f"--warmup-updates={round(self.table.warm_up * updates)}"]
         command += [f"--source-lang={source}", f"--target-lang={target}", *recipe.text_options(work / "data-bin")]
         command += ["--save-dir", f"{folder}/checkpoints", "--log-file", f"{folder}/train.log"]
         return command if on_gpu else [*command, "--cpu"]
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Return the content of a plan's file; raise UserError if it lacks a key, or has one that nothing reads."""
-    content = read_toml(path)
-    _require_keys(str(path), content, KEYS, OPTIONAL_KEYS)
-    if not isinstance(content.get("secondary", []), list):
-        raise UserError(f"{path}: secondary is a list; begin each of its comparisons with [[secondary]]")
-    # Keys within comparisons, too: a misspelled margin would be none.
-    for comparison in [content["primary"], *content.get("secondary", [])]:
-        _require_keys(f"{path}, comparison", comparison, ("system", "base", "metric"), ("margin", "minus"))
-        if "minus" in comparison:
-            _require_keys(f"{path}, minus", comparison["minus"], ("system", "base"), ())
-    return content
-
-
-def _require_keys(where: str, table: Mapping[str, Any], keys: Sequence[str], optional: Sequence[str]) -> None:
-    """Raise UserError unless a table has all keys, and others only of the optional ones."""
-    for key in table:
-        if key not in (*keys, *optional):
-            raise UserError(f"{where} has {key!r}, which nothing reads; there are {', '.join((*keys, *optional))}")
-    for key in keys:
-        if key not in table:
-            raise UserError(f"{where} has no {key!r}")
 
 
 def loss_of(result: Mapping[str, Any]) -> float:

@@ -9,6 +9,7 @@ DOWNLOADS=${DOWNLOADS:-$WORK/downloads}
 case $DOWNLOADS in -*) DOWNLOADS=./$DOWNLOADS ;; esac
 TEXT=$WORK/text
 DATA=$WORK/data-bin
+FOLDER=WORK  # the variable that names it, for messages
 UNFINISHED=$WORK/.data-bin.fairseq-unfinished  # a name that no user gives
 SCRATCH=$WORK/.text.fairseq-unfinished
 mkdir -p "$TEXT" "$DOWNLOADS" || die "WORK=$WORK and DOWNLOADS=$DOWNLOADS must be folders that can be written"
@@ -37,10 +38,10 @@ languages() {
 
 # settings NAME...: the variables that decide what is made. What was made with others is not mixed with this.
 settings() {
-  local name now="" remedy
+  local name now="" before after remedy
   for name in "$@"; do
     case $name in
-      LANGUAGES | PREPROCESSED | MODEL | MONOLINGUAL | METHOD | TAG) ;; # texts
+      LANGUAGES | PREPROCESSED | MODEL | MONOLINGUAL | METHOD | TAG | OPTIONS | *_DIGEST) ;; # texts
       RATIO | COPIED) [[ ${!name} =~ ^[0-9]+(\.[0-9]+)?$ ]] || die "$name=${!name} is not a number" ;;
       *) case ${!name} in '' | *[!0-9]*) die "$name=${!name} is not a whole number" ;; esac ;;
     esac
@@ -51,8 +52,11 @@ settings() {
     # What was fetched serves all settings. What was trained belongs to the data that go.
     remedy="remove $TEXT and $DATA"
     [ ! -e "$WORK/systems" ] || remedy+=" and $WORK/systems"
-    die "WORK=$WORK was prepared with $(paste -s -d ' ' "$TEXT/settings")" \
-      "and not with $(paste -s -d ' ' <<<"${now%$'\n'}") as now: give another WORK, or $remedy"
+    # Lines of one side only.
+    before=$(grep -vxFf <(printf %s "$now") "$TEXT/settings" | paste -s -d ' ' -) || true
+    after=$(printf %s "$now" | grep -vxFf "$TEXT/settings" | paste -s -d ' ' -) || true
+    die "$FOLDER=$WORK was prepared with ${before:-other settings}" \
+      "and not with ${after:-these} as now: give another $FOLDER, or $remedy"
   elif [ -e "$DATA" ] || [ -n "$(ls -A "$TEXT")" ]; then
     die "WORK=$WORK has a folder text or data-bin that prepare.sh did not make; give another WORK"
   else
@@ -198,7 +202,7 @@ binarize() {
   valids=$(listed "$TEXT/bpe." "${VALIDS[@]}")
   say "binarizing"
   rm -rf "$UNFINISHED"
-  PYTHONSAFEPATH=1 "$PYTHON" -m fairseq_cli.preprocess --source-lang "$SOURCE" --target-lang "$TARGET" \
+  "$PYTHON" "$LIB/preprocess.py" --source-lang "$SOURCE" --target-lang "$TARGET" \
     --trainpref "$TEXT/bpe.train" --validpref "$valids" --testpref "$tests" --destdir "$UNFINISHED" \
     --workers "$JOBS" "${@:2}" >"$TEXT/preprocess.log" 2>&1 ||
     die "fairseq-preprocess ended with status $?; the end of $TEXT/preprocess.log:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from systems import System, read_systems
-from toml_files import read_toml
+from toml_files import read_toml, require_keys
 
 from fairseq_compat import UserError
 
@@ -54,33 +54,37 @@ class Recipe:
         return options
 
 
-def _recipe(name: str, fields: dict[str, Any]) -> Recipe:
+def _recipe(name: str, table: dict[str, Any]) -> Recipe:
     """Return a recipe from its table in the file."""
+    optional = [field.name for field in fields(Recipe)]
+    require_keys(f"{_PATH}, {name}", table, ["systems", "metrics", "languages"], [*optional, "names", "published_only"])
     systems: dict[str, System] = {}
-    for file in fields.pop("systems"):
-        systems |= read_systems(file, recipe=name)
+    for file in table.pop("systems"):
+        systems |= read_systems(file, name, _TABLES)
 
     # The order of names is that of tables.
-    names = fields.pop("names", [])
-    if fields.pop("published_only", False):
+    names = table.pop("names", [])
+    published_only = table.pop("published_only", False)
+    if published_only:
         published = [label for label, system in systems.items() if name in system.published]
         baselines = [systems[label].baseline for label in published]
         names += [label for label in systems if label in published or label in baselines]
-    if names:
+    if names or published_only:
         systems = {label: systems[label] for label in names}
-    return Recipe(systems=systems, **fields)
+    return Recipe(systems=systems, **table)
 
 
-_TABLES = read_toml(Path(__file__).parent.parent / "recipes.toml")
-RECIPES = {name: _recipe(name, fields) for name, fields in _TABLES.items()}
+_PATH = Path(__file__).parent.parent / "recipes.toml"
+_TABLES = read_toml(_PATH)
+RECIPES = {name: _recipe(name, table) for name, table in _TABLES.items()}
 
 
 def system_of(recipe: str, name: str) -> System:
-    """Return the system as it is in a recipe; raise UserError if the recipe does not have it."""
+    """Return the system of a recipe; raise UserError if the recipe does not have it."""
     systems = RECIPES[recipe].systems
     if name not in systems:
         raise UserError(f"{recipe} has no system {name!r}; train.sh {recipe} --list names all {len(systems)}")
-    return systems[name].within(recipe)
+    return systems[name]
 
 
 def baselines_of(recipe: str, system: System) -> list[str]:

@@ -3,25 +3,22 @@
 The systems themselves are in the TOML files of ``recipes/systems``; ``recipes.toml`` says which of them belong to which
 recipe. In such a file
 
-- a table ``trainings.NAME`` has the fields of :class:`Training`, with these in the place of ``options`` and ``save``:
-  ``betas``, ``epsilon``, ``rate``, ``warm_up`` and ``scheduler`` of Adam, further ``options`` as on a command line,
-  ``save_every`` (updates) and ``keep`` (checkpoints) or ``keep_epochs``, and ``patience``. ``dropout`` is a list:
-  residual, attention, activation. ``like`` names a training whose fields it has unless it sets them itself, and
-  ``in_recipe.RECIPE`` has what differs in one recipe;
-- a table ``systems.NAME`` has the fields of :class:`System`. Its ``training`` is a name, or a table as above;
-  ``stages`` are lists of layers and epochs (``stages_in_updates``: of layers and updates), the last one of layers
-  alone; a number of a paper is a list of metric, score as printed, table, and test set where there are several.
+- a table ``trainings.NAME`` is a :class:`TrainingTable`. ``like`` names a training whose fields it has unless it sets
+  them itself, and ``in_recipe.RECIPE`` has what differs in one recipe;
+- a table ``systems.NAME`` is a :class:`SystemTable`. Its ``training`` is a name, or a table as above;
+  ``for_recipe.RECIPE`` has the fields that differ in one recipe;
+- ``sizes.RECIPE`` has the values of names in braces, and ``parts`` texts of such names.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from toml_files import read_toml
+from toml_files import read_table, read_toml, require_keys
 
 FOLDER = Path(__file__).resolve().parents[1] / "systems"
 
@@ -135,7 +132,6 @@ class System:
         baseline: the system that evaluation compares it with; where it has not been evaluated, with its own baseline.
         differs: of dropout, batch, updates and positions, those that are not its baseline's -> why.
         published: recipe -> numbers.
-        for_recipe: recipe -> fields that differ there, ``published`` aside.
         paper: whose row it is; empty for systems of no paper.
     """
 
@@ -147,12 +143,61 @@ class System:
     baseline: str | None = None
     differs: dict[str, str] = field(default_factory=dict)
     published: dict[str, tuple[Published, ...]] = field(default_factory=dict)
-    for_recipe: dict[str, dict[str, Any]] = field(default_factory=dict)
     paper: str = ""
 
-    def within(self, recipe: str) -> System:
-        """Return the system as it is in a recipe."""
-        return replace(self, **self.for_recipe.get(recipe, {}))
+
+@dataclass(frozen=True)
+class TrainingTable:
+    """A training in a file: see :class:`Training`.
+
+    Attributes:
+        dropout: residual, attention, activation.
+        betas, epsilon, rate, warm_up, scheduler: of Adam.
+        options: further ones, as on a command line.
+        save_every, keep: updates between checkpoints, and how many of those are kept.
+        keep_epochs: how many checkpoints of epochs are kept, without ``save_every``.
+        patience: validations in a row that are no better before training ends; 0 for any number.
+    """
+
+    batch_tokens: int
+    updates: int
+    dropout: list[float]
+    betas: str
+    epsilon: str
+    rate: float
+    warm_up: int
+    average: int
+    max_tokens: int
+    scheduler: str = "inverse_sqrt"
+    options: str = ""
+    save_every: int | None = None
+    keep: int | None = None
+    keep_epochs: int | None = None
+    patience: int = 0
+    up_to_best: bool = False
+    target_tokens: bool = False
+
+
+@dataclass(frozen=True)
+class SystemTable:
+    """A system in a file, in one recipe: see :class:`System`.
+
+    Attributes:
+        options: as on a command line.
+        stages: layers and epochs of each, of the last one layers alone.
+        stages_in_updates: the same with updates.
+        published: recipe -> metric, score as printed, table, and test set where there are several.
+    """
+
+    arch: str
+    about: str
+    options: str = ""
+    stages: list[list[int]] = field(default_factory=list)
+    stages_in_updates: list[list[int]] = field(default_factory=list)
+    baseline: str | None = None
+    differs: dict[str, str] = field(default_factory=dict)
+    published: dict[str, list[list[str]]] = field(default_factory=dict)
+    paper: str = ""
 
 
 #: The translation loss of all papers, computed fast, and what a model adds to it.
@@ -163,23 +208,49 @@ _LOSS = ("--criterion", "label_smoothed_cross_entropy_with_auxiliary", "--label-
 _SHARES = ((24, 1.0), (36, 2 / 3), (10**6, 1 / 2))
 
 
-def read_systems(name: str, recipe: str) -> dict[str, System]:
-    """Return the systems in ``recipes/systems/NAME.toml``, at the recipe's size if the file has sizes."""
-    content = read_toml(FOLDER / f"{name}.toml")
+def read_systems(name: str, recipe: str, recipes: Collection[str]) -> dict[str, System]:
+    """Return the systems in ``recipes/systems/NAME.toml`` as they are in a recipe, one of ``recipes``.
+
+    Raises:
+        UserError: a table has a key that nothing reads, or a value of another type than its field.
+    """
+    path = FOLDER / f"{name}.toml"
+    content = read_toml(path)
+    require_keys(str(path), content, ["trainings", "systems"], ["paper", "sizes", "parts"])
     if "sizes" in content:
-        values = _with_likes(recipe, content["sizes"])
+        values = _size(content["sizes"], recipe, f"{path}, sizes", recipes)
         # Parts are texts with values of the size, and those of other parts above them.
         for part, text in content["parts"].items():
             values[part] = text.format(**values)
         content = {key: _filled(content[key], values) for key in ("trainings", "systems")}
-    paper = content.get("paper", "")
-    return {name: _system(table, content["trainings"], paper) for name, table in content["systems"].items()}
+
+    systems = {}
+    for label, table in content["systems"].items():
+        where = f"{path}, systems.{label}"
+        for key in ("for_recipe", "published"):
+            require_keys(f"{where}.{key}", table.get(key, {}), [], recipes)
+        fields = {"paper": content.get("paper", ""), **table, **table.get("for_recipe", {}).get(recipe, {})}
+        fields.pop("for_recipe", None)
+        training = _training(fields.pop("training"), content["trainings"], recipe, where, recipes)
+        systems[label] = _system(read_table(SystemTable, fields, where), training)
+    return systems
+
+
+def _size(sizes: Mapping[str, Any], recipe: str, where: str, recipes: Collection[str]) -> dict[str, Any]:
+    """Return the values of a recipe's size."""
+    require_keys(where, sizes, [], recipes)
+    for name, size in sizes.items():
+        # A size that is like another has other values, but not other names.
+        if "like" in size:
+            require_keys(f"{where}.{name}", size, [], ["like", *_with_likes(size["like"], sizes)])
+    return _with_likes(recipe, sizes)
 
 
 def _filled(value: Any, values: Mapping[str, Any]) -> Any:
-    """Return values of TOML with all names in braces replaced."""
+    """Return values of TOML with all names in braces replaced; a name alone becomes its value, such as a number."""
     if isinstance(value, str):
-        return value.format(**values)
+        name = value[1:-1]
+        return values[name] if value == f"{{{name}}}" and name in values else value.format(**values)
     if isinstance(value, list):
         return [_filled(item, values) for item in value]
     if isinstance(value, dict):
@@ -200,83 +271,77 @@ def _with_likes(reference: str | dict[str, Any], tables: Mapping[str, Any]) -> d
     return {**fields, **table, "in_recipe": in_recipe}
 
 
-def _system(table: dict[str, Any], trainings: Mapping[str, Any], paper: str) -> System:
-    """Return the system of a table in a file."""
-    fields = _with_likes(table["training"], trainings)
+def _training(
+    reference: str | dict[str, Any], trainings: Mapping[str, Any], recipe: str, where: str, recipes: Collection[str]
+) -> Training:
+    """Return the training that a table has, or that a name stands for, as it is in a recipe."""
+    fields = _with_likes(reference, trainings)
     in_recipe = fields.pop("in_recipe", {})
-    for_recipe: dict[str, dict[str, Any]] = {}
-    # A training may differ in a recipe, and so may fields of the system.
-    for recipe, changes in in_recipe.items():
-        for_recipe[recipe] = {"training": _training({**fields, **changes})}
-    for recipe, changes in table.get("for_recipe", {}).items():
-        in_this = for_recipe.setdefault(recipe, {})
-        in_this |= changes
-        if "stages" in changes:
-            in_this["stages"] = _stages(changes["stages"], "epochs")
+    require_keys(f"{where}, in_recipe", in_recipe, [], recipes)
+    name = f"trainings.{reference}" if isinstance(reference, str) else "training"
+    table = read_table(TrainingTable, {**fields, **in_recipe.get(recipe, {})}, f"{where}, {name}")
 
-    published = {}
-    for recipe, numbers in table.get("published", {}).items():
-        published[recipe] = tuple(_published(*number) for number in numbers)
-    # Stages last epochs, or updates.
-    if "stages_in_updates" in table:
-        stages = _stages(table["stages_in_updates"], "updates")
-    else:
-        stages = _stages(table.get("stages", ()), "epochs")
-    return System(
-        arch=table["arch"],
-        training=_training(fields),
-        about=table["about"],
-        options=tuple(shlex.split(table.get("options", ""))),
-        stages=stages,
-        baseline=table.get("baseline"),
-        differs=table.get("differs", {}),
-        published=published,
-        for_recipe=for_recipe,
-        paper=table.get("paper", paper),
-    )
-
-
-def _training(fields: Mapping[str, Any]) -> Training:
-    """Return the training with the fields of a file; numbers of a size are texts there."""
     options = (
-        *("--optimizer", "adam", "--adam-betas", fields["betas"], "--adam-eps", fields["epsilon"]),
-        *("--clip-norm", "0.0", "--lr-scheduler", fields.get("scheduler", "inverse_sqrt")),
-        *("--lr", f"{float(fields['rate']):.6g}", "--warmup-updates", str(fields["warm_up"])),
-        *("--warmup-init-lr", "1e-7", *_LOSS, *shlex.split(fields.get("options", ""))),
+        *("--optimizer", "adam", "--adam-betas", table.betas, "--adam-eps", table.epsilon),
+        *("--clip-norm", "0.0", "--lr-scheduler", table.scheduler),
+        *("--lr", f"{table.rate:.6g}", "--warmup-updates", str(table.warm_up)),
+        *("--warmup-init-lr", "1e-7", *_LOSS, *shlex.split(table.options)),
     )
-    if "save_every" in fields:
+    if table.save_every is not None:
         # fairseq validates when it saves, so no validation of its own is asked for.
-        save = ["--save-interval-updates", str(fields["save_every"]), "--validate-interval", "100000"]
-        save += ["--no-epoch-checkpoints", "--keep-interval-updates", str(fields["keep"])]
+        save = ["--save-interval-updates", str(table.save_every), "--validate-interval", "100000"]
+        save += ["--no-epoch-checkpoints", "--keep-interval-updates", str(table.keep)]
     else:
-        save = ["--keep-last-epochs", str(fields["keep_epochs"])]
+        save = ["--keep-last-epochs", str(table.keep_epochs)]
     # Training ends after so many validations without a better one.
-    patience = int(fields.get("patience", 0))
-    if patience:
-        save += ["--patience", str(patience)]
-    residual, attention, activation = (float(probability) for probability in fields["dropout"])
+    if table.patience:
+        save += ["--patience", str(table.patience)]
+    residual, attention, activation = table.dropout
     return Training(
-        batch_tokens=int(fields["batch_tokens"]),
-        updates=int(fields["updates"]),
+        batch_tokens=table.batch_tokens,
+        updates=table.updates,
         dropout=Dropout(residual, attention, activation),
         options=options,
         save=tuple(save),
-        average=fields["average"],
-        max_tokens=int(fields["max_tokens"]),
-        up_to_best=fields.get("up_to_best", False),
-        target_tokens=fields.get("target_tokens", False),
+        average=table.average,
+        max_tokens=table.max_tokens,
+        up_to_best=table.up_to_best,
+        target_tokens=table.target_tokens,
     )
 
 
-def _stages(lengths: Sequence[Sequence[Any]], unit: str) -> tuple[Stage, ...]:
+def _system(table: SystemTable, training: Training) -> System:
+    """Return the system of a table."""
+    published = {}
+    for recipe, numbers in table.published.items():
+        published[recipe] = tuple(_published(*number) for number in numbers)
+    # Stages last epochs, or updates.
+    if table.stages_in_updates:
+        stages = _stages(table.stages_in_updates, "updates")
+    else:
+        stages = _stages(table.stages, "epochs")
+    return System(
+        arch=table.arch,
+        training=training,
+        about=table.about,
+        options=tuple(shlex.split(table.options)),
+        stages=stages,
+        baseline=table.baseline,
+        differs=table.differs,
+        published=published,
+        paper=table.paper,
+    )
+
+
+def _stages(lengths: Sequence[Sequence[int]], unit: str) -> tuple[Stage, ...]:
     """Return stages of layers and of epochs or updates each; the last one has no length."""
     stages = []
     for layers, *length in lengths:
         # Deeper models need more memory for each token.
-        share = next(share for deepest, share in _SHARES if int(layers) <= deepest)
-        stage = Stage(int(layers), share=share)
+        share = next(share for deepest, share in _SHARES if layers <= deepest)
+        stage = Stage(layers, share=share)
         if length:
-            stage = replace(stage, **{unit: int(length[0])})
+            stage = replace(stage, **{unit: length[0]})
         stages.append(stage)
     return tuple(stages)
 

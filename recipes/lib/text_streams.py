@@ -1,10 +1,10 @@
 """The lines of a corpus, read straight from the archives it comes in: nothing is unpacked, memory does not grow.
 
 A text is named by ``ARCHIVE!MEMBER``, or by a path alone. ``MEMBER`` may hold ``*`` for several members. ``@N`` at its
-end takes the N-th column, from 1, of lines with tabs. Archives are .tar, .tgz, .tar.gz and .zip; members and files that
-end in .gz are unpacked on the way, of those in .sgm or .xml the segments are read. The training texts of IWSLT,
-``train.tags.*``, lose what describes a talk, except for its title and summary. That archives are whole is checked when
-they are fetched.
+end takes the N-th column, from 1, of lines with tabs. A file that has all of this for its name is read itself. Archives
+are .tar, .tgz, .tar.gz and .zip; members and files that end in .gz are unpacked on the way, of those in .sgm or .xml
+the segments are read. The training texts of IWSLT, ``train.tags.*``, lose what describes a talk, except for its title
+and summary. That archives are whole is checked when they are fetched.
 """
 
 from __future__ import annotations
@@ -30,13 +30,25 @@ _BREAKS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ufeff]+")
 
 def read_text(name: str) -> Iterator[str]:
     """Yield the lines of a text; characters that some programs take for line ends become spaces."""
-    place, _, column = name.rpartition("@") if re.search(r"@\d+$", name) else (name, "", "")
-    archive, _, pattern = (place, "", "") if "!" not in place or os.path.exists(place) else place.rpartition("!")
+    archive, pattern, column = place_of(name)
     try:
         for member, stream in _members(archive, pattern):
-            yield from _lines(member, stream, int(column or 0))
+            yield from _lines(member, stream, column)
     except UnicodeDecodeError as error:
         raise UserError(f"{name} is not UTF-8: {error}") from error
+
+
+def place_of(name: str) -> tuple[str, str, int]:
+    """Return the file of a text, its members' pattern ("" for the file itself), and its column (0 for whole lines)."""
+    column = 0
+    # Names of files may have the marks in them, too.
+    match = re.fullmatch(r"(.*)@(\d+)", name, re.DOTALL)
+    if match and not os.path.exists(name):
+        name, column = match[1], int(match[2])
+    if "!" in name and not os.path.exists(name):
+        archive, _, pattern = name.rpartition("!")
+        return archive, pattern, column
+    return name, "", column
 
 
 def _members(archive: str, pattern: str) -> Iterator[tuple[str, IO[bytes]]]:

@@ -94,8 +94,11 @@ def main() -> None:
         )
     folder = run_folder(environment, name)
     # A training that evaluation is not to find, such as the reverse direction, has a name of its own.
-    if environment.get("RUN"):
-        folder = folder.with_name(environment["RUN"])
+    run = environment.get("RUN")
+    if run:
+        if run in (".", "..") or "/" in run:
+            raise UserError(f"RUN={run} is not the name of a folder in {folder.parent}, such as reverse")
+        folder = folder.with_name(run)
     command = [*training_command(recipe, system, folder, machine, environment), *further]
     folder.mkdir(parents=True, exist_ok=True)
     # All commands that trained a system, in order.

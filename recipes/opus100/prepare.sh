@@ -88,7 +88,7 @@ binarize_pair() {
   done
   mkdir -p "$TEXT/binarized"
   rm -rf "$TEXT/binarized/en-$language.tmp"
-  PYTHONSAFEPATH=1 "$PYTHON" -m fairseq_cli.preprocess --source-lang en --target-lang "$language" "${parts[@]}" --workers 1 \
+  "$PYTHON" "$LIB/preprocess.py" --source-lang en --target-lang "$language" "${parts[@]}" --workers 1 \
     --srcdict "$TEXT/pieces.dict.txt" --tgtdict "$TEXT/pieces.dict.txt" --destdir "$TEXT/binarized/en-$language.tmp" \
     >"$TEXT/binarized/en-$language.log" 2>&1 || {
     tail -n 3 "$TEXT/binarized/en-$language.log" >&2

@@ -15,7 +15,7 @@ from fairseq_compat import UserError
 from fairseq_depthwise.backends.graph_search import Graphs
 from fairseq_depthwise.backends.onnx_files import write_graphs
 from fairseq_depthwise.backends.traced import require_equal, trace
-from fairseq_depthwise.translation.beam_search import BeamOptions
+from fairseq_depthwise.translation.translation_options import BeamOptions
 
 pytestmark = pytest.mark.slow
 

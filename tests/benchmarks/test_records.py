@@ -35,5 +35,5 @@ def test_ratios_are_of_the_same_round_and_the_extent_of_one_value_is_that_value(
 def test_a_command_names_no_folder_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     given = ["--work", "/a/b", "--jobs", "2", "--records=/c", "--data", "/d/e/long/data", "stock=/d/e/last.pt", "a b"]
-    command = records.command_of("x", given)
+    command = records.describe_command("x", given)
     assert command.endswith("OMP_NUM_THREADS=2 python benchmarks/x.py --jobs 2 --data .../data stock=.../last.pt 'a b'")

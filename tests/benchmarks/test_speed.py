@@ -70,8 +70,8 @@ def test_each_row_is_compared_with_one_of_as_many_layers() -> None:
 
 @pytest.mark.parametrize("row", ["stock 6", "mute 2", pytest.param("depth-wise, onnx", marks=pytest.mark.long)])
 def test_every_sentence_is_as_long_as_the_sources_of_its_batch(row: str) -> None:
-    work = speed.work_of(ROWS[row], speed.DECODING, ROWS[row].precision or "fp32", OPTIONS)
-    batch = speed.batches_of(OPTIONS, 3)[0]
+    work = speed.build_work(ROWS[row], speed.DECODING, ROWS[row].precision or "fp32", OPTIONS)
+    batch = speed.build_batches(OPTIONS, 3)[0]
     for beam in speed.BEAMS:
         found = [[one["tokens"] if isinstance(one, dict) else one.tokens for one in many] for many in work(batch, beam)]
         assert [len(many) for many in found] == [beam] * 3

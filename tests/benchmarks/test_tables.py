@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import sweep
-from tables import render, tables_of
+from tables import make_tables, render
 
 SETUP = {"command": "python benchmarks/x.py", "machine": "a machine", "device": "cpu", "threads": 1, "versions": "v"}
 
@@ -50,7 +50,7 @@ def row_of(table: str, name: str) -> list[str]:
 
 
 def test_ratios_are_taken_within_a_round_and_stock_has_the_spread_of_its_rates() -> None:
-    table = tables_of(bench_record())["speed"]
+    table = make_tables(bench_record())["speed"]
     assert row_of(table, "row") == ["compared with", "training", "beam 4, 8 at once"]
     # 0.5, 1 and 2 times as fast as stock in the same rounds.
     assert row_of(table, "depth-wise") == ["stock 6", "50, **1.00** (0.50 - 2.00)", "32, **2.00** (2.00 - 2.00)"]

@@ -152,6 +152,11 @@ def test_a_copy_does_not_count_twice(tmp_path: Path) -> None:
             write_average([first, other, again], str(tmp_path / "average.pt"))
 
 
+def test_nothing_is_averaged_of_nothing() -> None:
+    with pytest.raises(UserError, match="no checkpoints"):
+        averaging.average([])
+
+
 # The file.
 
 
@@ -188,6 +193,8 @@ def test_last_are_the_newest_in_the_order_of_training(tmp_path: Path) -> None:
     for count in range(1, len(newest_first) + 1):
         expected = [str(tmp_path / name) for name in reversed(newest_first[:count])]
         assert averaging.last_checkpoints(str(tmp_path), count) == expected
+    with pytest.raises(UserError, match="--last 0"):
+        averaging.last_checkpoints(str(tmp_path), 0)
 
 
 @pytest.mark.parametrize(("maximize", "expected"), [(False, [-1.0, 2.5, 3.75]), (True, [10.25, 9.5, 3.75])])
@@ -209,6 +216,8 @@ def test_best_are_by_one_metric(tmp_path: Path) -> None:
         (2, None, "bleu and loss.*--metric"),
         (1, "ter", "--metric ter"),
         (3, "loss", "holds 2"),
+        (0, "loss", "--best 0"),
+        (-1, "loss", "--best -1"),
     ):
         with pytest.raises(UserError, match=said):
             averaging.best_checkpoints(str(tmp_path), count, metric)

@@ -10,6 +10,7 @@ import pytest
 from fairseq_compat import UserError
 from fairseq_compat.provenance import digest_of_file
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folders, moved_file
+from fairseq_depthwise.translation.export_formats import format_of_graphs
 
 
 @pytest.fixture
@@ -29,6 +30,20 @@ def test_files_and_folders(run: Path) -> None:
     assert checkpoint_files(best) == [best]
     assert checkpoint_files(str(run / "checkpoints")) == [best]
     assert checkpoint_files(f"{best}{os.pathsep}{run / 'checkpoints'}") == [best, best]
+
+
+def test_a_checkpoint_beside_other_files(run: Path) -> None:
+    """The configuration of another program changes nothing; with an exported model the folder is ambiguous."""
+    folder = run / "checkpoints"
+    (folder / "config.json").write_text("{}")
+    assert checkpoint_files(str(folder)) == [str(folder / "checkpoint_best.pt")]
+    assert format_of_graphs(str(folder)) is None
+    for name in ("model.safetensors", "encoder.onnx"):
+        (folder / name).touch()
+        for find in (checkpoint_files, format_of_graphs):
+            with pytest.raises(UserError, match=name):
+                find(str(folder))
+        (folder / name).unlink()
 
 
 def test_data_is_above_the_checkpoint_or_where_it_was(run: Path) -> None:

@@ -20,7 +20,8 @@ from torch import Tensor
 from fairseq_depthwise.checkpoints.sizes import build_with_words
 from fairseq_depthwise.commands import doctor
 from fairseq_depthwise.models.base.vocabulary import placeholder_dictionary
-from fairseq_depthwise.translation.beam_search import BeamOptions, BeamSearch
+from fairseq_depthwise.translation.beam_search import BeamSearch
+from fairseq_depthwise.translation.translation_options import BeamOptions
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 WORDS, SENTENCES, LENGTH = 40, 3, 6

@@ -18,14 +18,13 @@ from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
 from probe_checkpoints import checkpoint_of
 from tiny_checkpoints import TASK
 
-from fairseq_compat import checkpoints, provenance
+from fairseq_compat import UserError, checkpoints, provenance
 from fairseq_compat.outputs import MARKER
 from fairseq_depthwise import cli
 from fairseq_depthwise.checkpoints.checkpoint import from_pretrained
 from fairseq_depthwise.checkpoints.fairseq_transformer import is_unused_copy
-from fairseq_depthwise.translation.beam_search import BeamOptions
-from fairseq_depthwise.translation.text_codec import TextOptions
-from fairseq_depthwise.translation.translator import LoadedTranslator, TranslatorOptions
+from fairseq_depthwise.translation.translation_options import TextOptions
+from fairseq_depthwise.translation.translator import BeamOptions, LoadedTranslator, TranslatorOptions
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -267,6 +266,13 @@ def test_weights_in_int8_are_a_quarter_as_large(paths: list[str], in_int8: Path)
     assert kinds == {onnx.TensorProto.FLOAT, onnx.TensorProto.INT8}
 
 
+def test_graphs_refuse_constraints_of_a_call(in_int8: Path) -> None:
+    translator = loaded(str(in_int8), 2)
+    with pytest.raises(UserError, match="--constraints"):
+        translator.translations(["w1"], constraints=[["w2"]])
+    assert translator.translations(["w1"], constraints=[[]]) == translator.translations(["w1"])
+
+
 @pytest.mark.parametrize("options", ["--data data-bin", "--int8"])
 def test_options_of_checkpoints_are_refused(options: str, in_int8: Path, refusal: Callable[..., str]) -> None:
     assert options.split()[0] in refusal("translate", in_int8, *options.split(), "--cpu")
@@ -337,6 +343,15 @@ def test_weights_are_inspected_and_not_averaged(
         assert of_folder[name] == of_checkpoint[name]
     for path in (weights / kind, weights / kind / "model.safetensors"):
         assert str(path) in refusal("average", "--output", tmp_path / "mean.pt", path, weights / f"{kind}.pt")
+
+
+def test_weights_are_analyzed_with_data(weights: Path, data: str, document: Callable[..., Any]) -> None:
+    reports = []
+    for path in (weights / KINDS[0] / "model.safetensors", weights / f"{KINDS[0]}.pt"):
+        (report,) = document("similarity", path, "--data", data)["checkpoints"]
+        assert report.pop("checkpoint") == str(path)
+        reports.append(report)
+    assert reports[0] == reports[1]
 
 
 def with_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], object]:

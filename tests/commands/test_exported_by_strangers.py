@@ -65,6 +65,21 @@ def test_a_configuration_that_makes_no_sense_is_one_sentence(
     assert line.startswith(f"translate_onnx.py: error: {folder}")
 
 
+@pytest.mark.parametrize("name", ["dict.src.txt", "dict.tgt.txt", "encoder.onnx", "decoder_step.onnx"])
+def test_files_of_another_export_are_refused(name: str, exported: Path, example: Any, tmp_path: Path) -> None:
+    """All of them would fit, and translations would be others without a word."""
+    folder = shutil.copytree(exported, tmp_path / "exported")
+    if name.startswith("dict"):
+        first, second, *rest = (folder / name).read_text(encoding="utf-8").split("\n")
+        (folder / name).write_text("\n".join([second, first, *rest]), encoding="utf-8")
+    else:
+        graph = onnx.load(folder / name)
+        graph.doc_string = "another"
+        onnx.save(graph, folder / name)
+    with pytest.raises(example.ExportError, match="source" if "src" in name else "target" if "tgt" in name else name):
+        example.ExportedTranslator(folder)
+
+
 @pytest.mark.parametrize("change", ["Loop", "a domain", "a function", "a division", "a file", "garbage"])
 def test_other_operators_are_refused_before_they_are_loaded(
     change: str, exported: Path, tmp_path: Path, refusal: Callable[..., str]

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from growth_checkpoints import checkpoint_of, save
 from tiny_models import FAMILIES, build_tiny
 
-from fairseq_compat import checkpoints
+from fairseq_compat import UserError, checkpoints
 from fairseq_depthwise import cli
+from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
+from fairseq_depthwise.checkpoints.growing import grow_checkpoint
 
 SDT = {"encoder_layers": 4, "encoder_block_size": 2, "share_all_embeddings": True}
 
@@ -35,6 +38,13 @@ def test_decoder_side_and_options_as_a_namespace(tmp_path: Path) -> None:
     grown = checkpoints.load_checkpoint(output)
     assert (grown["args"].decoder_layers, grown["args"].encoder_layers) == (5, 4)
     assert "decoder.layers.4.cross_attention.key_projection.weight" in grown["model"]
+
+
+@pytest.mark.parametrize("unknown", [{"init": "zeros"}, {"frozen": "copies"}, {"side": "both"}, {"strategy": "bottom"}])
+def test_unknown_values_are_refused_in_programs(unknown: dict[str, str], tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(shallow(tmp_path, **SDT))
+    with pytest.raises(UserError, match="|".join(unknown.values())):
+        grow_checkpoint(checkpoint, 6, **{"strategy": "top-most", "side": "encoder", **unknown})
 
 
 def test_the_result_is_printed(tmp_path: Path, printed: Callable[..., str], document: Callable[..., Any]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from probe_checkpoints import checkpoint_of
+from probe_checkpoints import checkpoint_of, other_architecture
 from unit_checkpoints import unit_checkpoint
 
 #: Command line -> what the sentence names. DATA is the data folder; OUT and PROBE are outputs.
@@ -53,9 +53,13 @@ REFUSED = {
     "translate sdt.pt texts/hyp --data DATA -t fr": "--target-lang fr",
     "translate sdt.pt texts/hyp --data DATA --sampling --constraints": "--sampling",
     "translate sdt.pt texts/hyp --data DATA --int8 --compile": "--int8",
+    "translate sdt.pt texts/hyp --data DATA --seed 2": "--sampling",
+    "translate sdt.pt texts/hyp --data DATA --json --scores": "--scores",
     "export sdt.pt OUT": "gone",
     "export stock.pt OUT --data DATA": "architecture transformer",
     "export sdt.pt OUT --data DATA --int8 --format safetensors": "int8",
+    "export lstm.pt OUT --data DATA --format safetensors": "architecture lstm",
+    "export refines.pt OUT --data DATA --format safetensors": "--task translation_lev",
     "similarity nowhere.pt --data DATA": "nowhere.pt",
     "similarity sdt.pt --data nowhere --output OUT.svg": "--data nowhere",
     "gates stock.pt --data DATA": "stock.pt",
@@ -90,6 +94,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     state = torch.load(folder / "sdt.pt", weights_only=True)
     state["cfg"]["task"] |= {"source_lang": "tgt", "target_lang": "src"}
     torch.save(state, folder / "back.pt")
+    refining_task = {**state["cfg"]["task"], "_name": "translation_lev", "source_lang": "src", "target_lang": "tgt"}
+    torch.save({**state, "cfg": {**state["cfg"], "task": refining_task}}, folder / "refines.pt")
+    other_architecture(folder, "lstm")
     state["cfg"]["model"]["share_all_embeddings"] = True
     torch.save(state, folder / "tied.pt")
     checkpoint_of(folder, "transformer", "stock.pt")

@@ -16,8 +16,7 @@ import pytest
 from probe_checkpoints import checkpoint_of
 from served import PATIENCE, Client
 
-from fairseq_depthwise.translation.beam_search import BeamOptions
-from fairseq_depthwise.translation.translator import LoadedTranslator, TranslatorOptions
+from fairseq_depthwise.translation.translator import BeamOptions, LoadedTranslator, TranslatorOptions
 
 #: Seconds until a process has imported PyTorch and loaded a model, on a machine with much else to do.
 START = 120.0

@@ -35,6 +35,12 @@ def test_the_source_of_every_layer(given: tuple[int, int, str], expected: list[i
     assert layer_sources(*given) == layer_sources(*given, block_size=1) == expected
 
 
+@pytest.mark.parametrize("unknown", [{"strategy": "bottom"}, {"init": "zeros"}])
+def test_unknown_values_are_refused(unknown: dict[str, str]) -> None:
+    with pytest.raises(UserError, match="|".join(unknown.values())):
+        layer_sources(6, 8, **unknown)  # type: ignore[arg-type]
+
+
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.sampled_from(STRATEGIES), st.integers(1, 8), st.integers(1, 24), st.integers(0, 3))
 def test_what_every_strategy_keeps(strategy: str, depth: int, layers: int, block_size: int) -> None:

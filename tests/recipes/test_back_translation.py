@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,6 +100,17 @@ def test_refused(
     assert named in message
 
 
+def test_a_text_with_other_lines(reverse: tuple[Work, Path], tmp_path: Path) -> None:
+    """The first attempt ends with an empty text; what it has begun is of that text."""
+    work, model = reverse
+    text = tmp_path / "text"
+    text.write_text("\n")
+    assert "no sentence" in back_translated(work, tmp_path, model, text, status=1)
+    text.write_text("eine Katze\n")
+    assert "MONOLINGUAL_DIGEST=" in back_translated(work, tmp_path, model, text, status=1)
+    assert "OPTIONS=--beam 1" in back_translated(work, tmp_path, model, text, "--", "--beam", "1", status=1)
+
+
 def test_distillation(prepared: Callable[[str], Work], tmp_path: Path) -> None:
     work, distilled = prepared("multi30k"), tmp_path / "distilled"
     work.train("transformer", *_UPDATES, RUN="teacher")
@@ -118,5 +130,16 @@ def test_distillation(prepared: Callable[[str], Work], tmp_path: Path) -> None:
     for name in ("dict.en.txt", "dict.de.txt", "valid.en-de.en.bin", "test.en-de.de.bin", "bpe.codes", "tests.txt"):
         assert after[name] == before[name]
     Work("multi30k", distilled, work.environment).train("transformer", *_UPDATES)
-    message = work.run("distill", *given, BEAM=2, RATIO=99, UPSAMPLE=2, MIXED=distilled, status=1).stderr
-    assert "UPSAMPLE=2" in message
+    # The same command does nothing; with anything else that decides on the translations nothing is mixed.
+    settings: dict[str, object] = {"BEAM": 2, "RATIO": 99, "UPSAMPLE": 1, "MIXED": distilled}
+    times = times_of(distilled)
+    work.run("distill", *given, **settings)
+    assert "UPSAMPLE=2" in work.run("distill", *given, **settings | {"UPSAMPLE": 2}, status=1).stderr
+    message = work.run("distill", *given[:-1], "11", **settings, status=1).stderr
+    assert {"--max-len-b 12", "--max-len-b 11"} <= set(re.findall("--max-len-b ..", message))
+    assert f"remove {distilled}/text and" in message
+    content = model.read_bytes()
+    model.write_bytes(content[:-1])
+    assert "MODEL_DIGEST=" in work.run("distill", *given, **settings, status=1).stderr
+    model.write_bytes(content)
+    assert times_of(distilled) == times

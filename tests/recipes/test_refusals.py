@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from recipe_runs import Work, lines, times_of
+from recipe_runs import SMALL_BATCH, Work, lines, times_of
 
 pytestmark = pytest.mark.xdist_group("recipes")
 
@@ -71,6 +71,42 @@ def test_folders_whose_names_divide_lists(new_work: Callable[..., Work], tmp_pat
     work = Work("multi30k", tmp_path / "a,b", new_work("multi30k").environment)
     assert "a,b" in refusal(work, "prepare")
     assert not work.folder.exists()
+
+
+@pytest.fixture
+def copied(prepared: Callable[[str], Work], tmp_path: Path) -> Callable[[str], Work]:
+    """``copied(recipe)``: a prepared recipe's folder that a test may change."""
+
+    def copy(recipe: str) -> Work:
+        work = Work(recipe, tmp_path / "work", prepared(recipe).environment)
+        shutil.copytree(prepared(recipe).folder, work.folder)
+        return work
+
+    return copy
+
+
+def test_texts_that_are_no_pairs(copied: Callable[[str], Work]) -> None:
+    work = copied("multi30k")
+    shutil.rmtree(work.folder / "data-bin")
+    text = work.folder / "text" / "bpe.train.en"
+    text.write_text("".join(f"{line}\n" for line in lines(text)[1:]))
+    assert "bpe.train.en" in refusal(work, "prepare")
+    assert not (work.folder / "data-bin").exists()
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "../x"])
+def test_trainings_stay_in_the_folder_of_systems(prepared: Callable[[str], Work], name: str) -> None:
+    work = prepared("multi30k")
+    assert f"RUN={name} " in refusal(work, "train", "transformer", RUN=name, **SMALL_BATCH)
+    assert not (work.folder / "commands.sh").exists()
+
+
+def test_back_translation_without_subwords(copied: Callable[[str], Work], tmp_path: Path) -> None:
+    """Before anything is translated: a file that is no model would be refused otherwise."""
+    work = copied("multi30k")
+    (work.folder / "text" / "bpe.codes").unlink()
+    text = work.folder / "text" / "train.de"
+    assert "bpe.codes" in refusal(work, "back_translate", text, text, MIXED=tmp_path / "mixed")
 
 
 def test_a_seed_counts_once(prepared: Callable[[str], Work]) -> None:

@@ -20,6 +20,7 @@ import pytest
 import sweep
 from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
+from forked_python import ForkedPython
 from plans import Plan, Run
 from recipe_runs import SMALL_TEXT, Work, small
 from scipy.stats import t
@@ -125,7 +126,7 @@ def test_a_grid_grows_until_no_neighbor_of_its_best_is_left(tmp_path: Path) -> N
     # A training that fails is chosen by nobody, and the results of another plan are no results.
     (plan.results / f"{best.name}.json").write_text(json.dumps({"plan": plan.digest, "failed": "NaN"}))
     assert plan.best("transformer") != best
-    assert "failed" in comparison.tables_of(plan)["grid"]
+    assert "failed" in comparison.make_tables(plan)["grid"]
     add(plan, best, 3.0, plan="of before")
     with pytest.raises(UserError, match="of before"):
         plan.result(best)
@@ -144,7 +145,7 @@ def test_the_primary_comparison(tmp_path: Path) -> None:
             scores.setdefault(system, []).append(corpus_bleu(bleu, counts))
             score = {"sacrebleu": scores[system][-1], "chrf": 1.0}
             add(plan, Run(system, seed), 3.0, scores=score, sentences=to_text(counts), updates=20)
-    table = comparison.tables_of(plan)["final"]
+    table = comparison.make_tables(plan)["final"]
     differences = np.subtract(scores["depthwise_lstm_open"], scores["transformer"])
     half = t.ppf(0.975, 4) * differences.std(ddof=1) / 5**0.5
     assert f"Mean {differences.mean():+.2f}; 95 % interval over seeds " in table
@@ -152,7 +153,7 @@ def test_the_primary_comparison(tmp_path: Path) -> None:
     assert "supported at this size" in table
     assert f"{np.mean(scores['transformer']):.2f} ± {np.std(scores['transformer'], ddof=1):.2f}" in table
     (plan.results / "transformer-seed5.json").unlink()
-    assert "interval" not in comparison.tables_of(plan)["final"]  # before the last has ended
+    assert "interval" not in comparison.make_tables(plan)["final"]  # before the last has ended
 
 
 def test_all_pairs_are_compared_and_drawn(tmp_path: Path) -> None:
@@ -166,7 +167,7 @@ def test_all_pairs_are_compared_and_drawn(tmp_path: Path) -> None:
                 "seen": [[10, 2], [20, 1]],
             }
             add(plan, Run(system, seed), 3.0 - number * 0.1 * seed, **seen)
-    tables = comparison.tables_of(plan)
+    tables = comparison.make_tables(plan)
     cells = [line.split(" | ") for line in tables["compared"].splitlines()[2:]]
     assert len(cells) == 6
     ps = sorted(float(line[4]) for line in cells if line[5] != "primary")
@@ -184,7 +185,7 @@ def test_all_pairs_are_compared_and_drawn(tmp_path: Path) -> None:
     assert all(system in (tmp_path / "figure.svg").read_text() for system in plan.systems)
     # A failed training is told, and its system is compared with none.
     (plan.results / "transformer-seed5.json").write_text(json.dumps({"plan": plan.digest, "failed": "NaN"}))
-    tables = comparison.tables_of(plan)
+    tables = comparison.make_tables(plan)
     assert "| 4, 1 failed |" in tables["final"]
     assert "| `transformer` |" not in tables["compared"]
 
@@ -195,16 +196,16 @@ def test_what_each_part_is_worth(tmp_path: Path) -> None:
     runs: list[tuple[Plan, str, set[str]]] = [(plan, name, {*name[15:].split("_")}) for name in plan.systems]
     runs += [(whole, "depthwise_lstm", set()), (whole, "depthwise_lstm_open", {*worth})]
     for of, name, parts in runs:
-        assert not comparison.tables_of(plan)["parts"], "before all have ended"
+        assert not comparison.make_tables(plan)["parts"], "before all have ended"
         for seed in plan.content["seeds"]:
             score = sum(worth[part] for part in parts) + ({"bias", "skip"} <= parts)  # 1 for both together
             found: dict[str, Any] = {"scores": {"sacrebleu": 30 + score * seed / 2, "chrf": seed * len(parts)}}
             found["valid"] = [[600, 4.0 + 0.1 * len(parts) * seed], [3000, 3.0]]
             add(of, Run(name, seed), 3.0, sentences=to_text(np.ones((2, COLUMNS), np.uint16)), **found)
-    cells = {line[0]: line[4:6] for row in comparison.tables_of(plan)["parts"].splitlines()[2:]
+    cells = {line[0]: line[4:6] for row in comparison.make_tables(plan)["parts"].splitlines()[2:]
              if (line := row.strip("| ").split(" | "))}  # fmt: skip
     assert len(cells) == 2**3 + 3
-    assert not comparison.tables_of(whole)["parts"]
+    assert not comparison.make_tables(whole)["parts"]
     assert cells["gain + skip"] == ["30.50 ± 0.25", "4.00 ± 2.00"]
     # Half of the sets with a bias have the skip, too, so half of what both give together is the bias's.
     means = {part: float(cells[f"with - without {part}"][0].split()[0]) for part in worth}
@@ -279,6 +280,18 @@ def test_a_sweep_that_was_killed_ends_like_one_that_was_not(prepared: Callable[[
         ("lenpen = 1.0", "", "lenpen"),
         ("lenpen = 1.0", "lenpen = 1.0\nmetrics = ['acuracy']", "acuracy"),
         ("lenpen = 1.0", "lenpen = one", "TOML"),
+        ("lenpen = 1.0", "lenpen = nan", "lenpen"),
+        ("lenpen = 1.0", 'lenpen = "x"', "lenpen"),
+        ("beam = 5", "beam = 0", "beam"),
+        ("beam = 5", "beam = 2.0", "beam"),
+        ("warm_up = 0.2", "warm_up = 2.0", "warm_up"),
+        ("final = 3000", "final = 0", "final"),
+        (", final = 3000", "", "final"),
+        ("seeds = [1, 2, 3, 4, 5]", "seeds = []", "seeds"),
+        ("seeds = [1, 2, 3, 4, 5]", 'seeds = "12"', "seeds"),
+        ("seeds = [1, 2, 3, 4, 5]", "seeds = [-1]", "seeds"),
+        ("lr = [0.003, 0.006, 0.012]", "lr = []", "lr"),
+        ('tests = ["test_2016_flickr", "test_2017_flickr", "test_2018_flickr"]', 'tests = "x"', "tests"),
         ('recipe = "multi30k"', 'recipe = "hopz"', "hopz"),
         ('depthwise_lstm_open = ""', 'depthwise_lstm_opened = ""', "depthwise_lstm_opened"),
     ],
@@ -288,6 +301,34 @@ def test_mistakes_are_found_before_the_first_training(tmp_path: Path, right: str
     assert right in plan
     with pytest.raises(UserError, match=word):
         plan_of(tmp_path, plan.replace(right, wrong, 1))
+
+
+@pytest.mark.xdist_group("recipes")
+def test_texts_that_are_no_pairs_are_not_binarized(
+    tmp_path: Path, forked_python: ForkedPython, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data-bin").mkdir()
+    (tmp_path / "text").mkdir()
+    (tmp_path / "data-bin" / "train.en-de.en.idx").touch()
+    (tmp_path / "data-bin" / "dict.en.txt").write_text("a 1\n")
+    for part, sides in (("train", ("a\n", "a\na\n")), ("valid", ("a\n", "a\n"))):
+        for language, text in zip(("en", "de"), sides, strict=True):
+            (tmp_path / "text" / f"bpe.{part}.{language}").write_text(text)
+    monkeypatch.setattr(sys, "executable", str(forked_python.python))
+    with pytest.raises(UserError, match="fairseq-preprocess"):
+        sweep.prepare(plan_of(tmp_path), tmp_path)
+    assert not (tmp_path / "protocol-bin").exists()
+
+
+def test_test_sets_that_are_not_there(tmp_path: Path) -> None:
+    for folder in ("data-bin", "protocol-bin", "text"):
+        (tmp_path / "multi30k" / folder).mkdir(parents=True)
+    (tmp_path / "multi30k" / "data-bin" / "train.en-de.en.idx").touch()
+    for language in ("en", "de"):
+        (tmp_path / "multi30k" / "text" / f"test.test_2016_flickr.raw.{language}").touch()
+    begun = sweep.Sweep([plan_of(tmp_path)], tmp_path, 0, re.compile(".*"))
+    with pytest.raises(UserError, match="test_2017_flickr"):
+        begun.train(1)
 
 
 def test_only_some_trainings(tmp_path: Path) -> None:
@@ -340,7 +381,7 @@ def test_a_difference_of_differences(tmp_path: Path) -> None:
     losses = {system: [3 - number / 4 - seed * number / 50 for seed in range(5)]
               for number, system in enumerate(systems)}  # fmt: skip
     add_scores(plan, scores, losses)
-    primary, secondary = (line for line in comparison.tables_of(plan)["final"].splitlines() if "Student" in line)
+    primary, secondary = (line for line in comparison.make_tables(plan)["final"].splitlines() if "Student" in line)
     for line, of, verdict in ((primary, scores, "supported"), (secondary, losses, "undecided")):
         shallow = np.subtract(of[systems[1]], of[systems[0]])
         deep = np.subtract(of[systems[3]], of[systems[2]])
@@ -351,7 +392,7 @@ def test_a_difference_of_differences(tmp_path: Path) -> None:
         assert f"Mean {mean:+.{digits}f}; 95 % interval over seeds {low:+.{digits}f} to {high:+.{digits}f}" in line
         assert f": {verdict} at this size" in line.replace("(Student). By the first", "(Student)")
     # Nine pairs were registered; two can be compared, and the others count as 1.
-    rows = [line.split(" | ") for line in comparison.tables_of(plan)["compared"].splitlines()[2:]]
+    rows = [line.split(" | ") for line in comparison.make_tables(plan)["compared"].splitlines()[2:]]
     assert [row[2] for row in rows] == ["5", "5"]
     smallest = min(float(row[4]) for row in rows)
     assert min(float(row[5]) for row in rows) == pytest.approx(min(1, 9 * smallest), rel=0.06)
@@ -370,7 +411,7 @@ def test_not_worse_by_more_than_a_margin(tmp_path: Path, differences: list[float
     base = [31.0, 31.5, 30.5, 31.2, 31.1]
     scores = {"deep_blocks-24": base, "sdt-stages": [sum(pair) for pair in zip(base, differences, strict=True)]}
     add_scores(plan, scores, {system: [3.0] * 5 for system in scores})
-    (line,) = [line for line in comparison.tables_of(plan)["final"].splitlines() if "Student" in line]
+    (line,) = [line for line in comparison.make_tables(plan)["final"].splitlines() if "Student" in line]
     _, low, high = by_hand(differences)
     assert f"{low:+.2f} to {high:+.2f} (Student)" in line
     assert f"{verdict} at this size" in line
@@ -384,7 +425,7 @@ def test_failures_leave_a_comparison_undecided(tmp_path: Path) -> None:
     for seed in (2, 5):
         failed = {"plan": plan.digest, "failed": "NaN"}
         (plan.results / f"sdt-stages-seed{seed}.json").write_text(json.dumps(failed))
-    table = comparison.tables_of(plan)["final"]
+    table = comparison.make_tables(plan)["final"]
     assert "undecided" in table
     assert "2 of `sdt-stages`" in table
     assert "| 3, 2 failed |" in table
@@ -399,7 +440,7 @@ def test_the_best_at_an_edge_is_marked(tmp_path: Path) -> None:
     best = plan.best("sdt-stages")
     assert best is not None
     assert dict(best.values or ())["lr"] == 0.0015
-    table = comparison.tables_of(plan)["grid"]
+    table = comparison.make_tables(plan)["grid"]
     assert "(edge of lr)" in table
     assert "sdt-stages" not in table
 
@@ -408,4 +449,4 @@ def test_the_best_at_an_edge_is_marked(tmp_path: Path) -> None:
     ("accuracies", "steps"), [([100, 95, 90, 89.9, 99], 3), ([89, 100], 0), ([90.0] * 8, 8), ([], 0)]
 )
 def test_steps_that_are_answered(accuracies: list[float], steps: int) -> None:
-    assert plan_results.hops_answered(accuracies) == steps
+    assert plan_results.count_answered_hops(accuracies) == steps

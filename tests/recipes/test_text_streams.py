@@ -97,6 +97,15 @@ def test_columns(tmp_path: Path) -> None:
     assert lines(f"{path}@3") == ["ä", "d e", "f"]
 
 
+def test_a_file_comes_before_what_its_name_could_mean(tmp_path: Path) -> None:
+    """A column of another file, or a member of an archive."""
+    written(tmp_path / "news", b"1\tother\n")
+    archive = tar(tmp_path / "a.tgz", [("m", b"other\n")])
+    for name in (f"{tmp_path / 'news'}@2", f"{archive}!m"):
+        assert lines(name) == ["other"]
+        assert lines(written(Path(name), b"mine\n")) == ["mine"]
+
+
 SGML = """<srcset setid="news" srclang="any">
 <doc sysid="ref" docid="a" genre="news"><hl>
 <seg id="1"> Ein &amp; <b>zwei</b> </seg></hl>

@@ -65,7 +65,7 @@ def test_updates_at_each_depth(tmp_path: Path) -> None:
 def test_time_saved_by_hand() -> None:
     seconds = {"6": [1.0, 1.0, 2.0], "24": [4.0, 2.0, 4.0]}
     updates = {"deep": {"24": 100}, "late": {"6": 50, "24": 50}}
-    tables = update_time.tables({"setup": {"base": "deep"}, "seconds": seconds, "updates": updates})
+    tables = update_time.make_tables({"setup": {"base": "deep"}, "seconds": seconds, "updates": updates})
     assert tables["depths"].rows == [["6", "1.000 (1.000 to 2.000)"], ["24", "4.000 (2.000 to 4.000)"]]
     # Round by round 250 s of 400, 150 of 200 and 300 of 400.
     assert tables["saved"].rows[0][2:] == ["0.11", "", ""]

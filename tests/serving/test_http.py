@@ -23,8 +23,7 @@ from served import PATIENCE, Client, FakeTranslator, served
 
 from fairseq_depthwise.analysis.explained_sentence import explain
 from fairseq_depthwise.serving.http import connections
-from fairseq_depthwise.translation.beam_search import BeamOptions
-from fairseq_depthwise.translation.translator import LoadedTranslator, TranslatorOptions
+from fairseq_depthwise.translation.translator import BeamOptions, LoadedTranslator, TranslatorOptions
 
 pytestmark = pytest.mark.slow
 

@@ -75,12 +75,12 @@ def main() -> int:
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         tasks = {name: pool.submit(run_group, name, share * second, options.seed) for name, share in shares.items()}
         found = {name: task.result() for name, task in tasks.items()}
-    from records import finish, setup_of
+    from records import describe_setup, write_and_print
 
-    setup = setup_of("soak", []) | {"command": f"python tests/soak/soak.py --minutes {options.minutes:g}"}
+    setup = describe_setup("soak", []) | {"command": f"python tests/soak/soak.py --minutes {options.minutes:g}"}
     counts = {name: dict(Counter(outcome for _, outcome, _ in findings)) for name, findings in found.items()}
     kinds = {name: sorted({kind for kind, *_ in findings}) for name, findings in found.items()}
-    finish(
+    write_and_print(
         options.records, "soak", {"setup": setup, "outcomes": [*PROMISED, *BROKEN], "counts": counts, "kinds": kinds}
     )
     return int(any(outcome in BROKEN for outcomes in counts.values() for outcome in outcomes))

@@ -14,8 +14,7 @@ from probe_checkpoints import KINDS, checkpoint_of
 
 from fairseq_compat import checkpoints
 from fairseq_depthwise.translation.alignment import hard_alignment, soft_alignment, words_of
-from fairseq_depthwise.translation.beam_search import BeamOptions
-from fairseq_depthwise.translation.translator import LoadedTranslator, TranslatorOptions
+from fairseq_depthwise.translation.translator import BeamOptions, LoadedTranslator, TranslatorOptions
 
 KIND = "mute_transformer"
 LINES = ["w0 w1 w7", "w3 w1 w2 w7 w7 w6", "w5", "w2 w2 w2 w4"]

@@ -16,8 +16,9 @@ from fairseq.token_generation_constraints import pack_constraints
 from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
 from probe_checkpoints import KINDS, checkpoint_of
 
-from fairseq_depthwise.translation.beam_search import BeamOptions, BeamSearch
+from fairseq_depthwise.translation.beam_search import BeamSearch
 from fairseq_depthwise.translation.languages import target_start
+from fairseq_depthwise.translation.translation_options import BeamOptions
 from fairseq_depthwise.translation.translator import LoadedTranslator, TranslatorOptions
 
 KIND = "depthwise_lstm_transformer"

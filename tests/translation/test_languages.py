@@ -9,8 +9,7 @@ from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
 from probe_checkpoints import checkpoint_of, data_in
 
 from fairseq_compat import UserError, checkpoints
-from fairseq_depthwise.translation.beam_search import BeamOptions
-from fairseq_depthwise.translation.translator import LoadedTranslator, TranslatorOptions
+from fairseq_depthwise.translation.translator import BeamOptions, LoadedTranslator, TranslatorOptions
 
 LINES = ["w0 w1 w2", "w3", "", "w4 w5 w6 w7 w0"]
 DIRECTIONS = [("en", "l0"), ("l0", "en"), ("en", "l1"), ("l1", "l0")]

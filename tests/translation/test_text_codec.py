@@ -14,7 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from fairseq_compat import UserError
 from fairseq_depthwise.translation import text_codec
-from fairseq_depthwise.translation.text_codec import TextCodec, TextOptions, settings_for
+from fairseq_depthwise.translation.text_codec import TextCodec, settings_for
+from fairseq_depthwise.translation.translation_options import TextOptions
 
 SENTENCES = ["The cat isn't here.", "the dog sleeps", "the cat sleeps on the mat"]
 

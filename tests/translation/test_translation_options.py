@@ -18,6 +18,7 @@ from fairseq_depthwise.translation.translation_options import BeamOptions, Expor
         (BeamOptions, {"beam": 0}, "--beam '0'"),
         (BeamOptions, {"beam": 2.5}, "--beam '2.5'"),
         (BeamOptions, {"length_penalty": math.nan}, "--lenpen 'nan'"),
+        (BeamOptions, {"length_penalty": -1000}, "--lenpen '-1000'"),
         (BeamOptions, {"sampling": True, "sampling_topk": -1}, "--sampling-topk '-1'"),
         (BeamOptions, {"constraints": "some"}, "--constraints 'some'"),
         (TranslatorOptions, {"nbest": 0}, "--nbest '0'"),

@@ -14,8 +14,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from probe_checkpoints import KINDS, checkpoint_of, data_in
 
 from fairseq_compat import UserError, checkpoints
-from fairseq_depthwise.translation.beam_search import BeamOptions
-from fairseq_depthwise.translation.translator import LoadedTranslator, TranslatorOptions
+from fairseq_depthwise.translation.translator import BeamOptions, LoadedTranslator, TranslatorOptions
 
 #: Of the untrained models this one's translations differ most.
 KIND = "depthwise_lstm_transformer"
@@ -58,6 +57,22 @@ def test_fewer_translations_than_one_are_refused(data: str, tmp_path: Path) -> N
     translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=options())
     with pytest.raises(UserError, match="nbest=-1"):
         translator.translations(LINES, nbest=-1)
+
+
+def test_constraints_of_a_call_do_not_go_with_sampling(data: str, tmp_path: Path) -> None:
+    sampled = TranslatorOptions(beam=BeamOptions(2, sampling=True))
+    translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=sampled)
+    with pytest.raises(UserError, match="--sampling"):
+        translator.translations(["w1"], constraints=[["w2"]])
+
+
+@pytest.mark.parametrize("penalty", [-5, 5])
+def test_scores_are_finite_with_every_length_penalty(penalty: int, data: str, tmp_path: Path) -> None:
+    search = TranslatorOptions(beam=BeamOptions(1, penalty, max_length=30))
+    translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=search)
+    (translation,) = translator.translations(["w1 w2 w3"])
+    assert math.isfinite(translation.hypotheses[0].score)
+    assert translation.hypotheses[0].score < 0
 
 
 def test_batches_are_of_the_size_that_is_given(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

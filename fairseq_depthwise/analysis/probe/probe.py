@@ -43,8 +43,9 @@ from fairseq_depthwise.models.linearized.model import (
 )
 from fairseq_depthwise.options import between, require_extra
 from fairseq_depthwise.tables import json_text
-from fairseq_depthwise.translation.beam_search import BeamOptions, BeamSearch
+from fairseq_depthwise.translation.beam_search import BeamSearch
 from fairseq_depthwise.translation.text_codec import post_process_for
+from fairseq_depthwise.translation.translation_options import BeamOptions, as_length_penalty
 
 #: Options that must not change when a probe is continued. ``--layers`` and ``--probe-state`` may, as each row depends
 #: on its own.
@@ -251,7 +252,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--beam", type=between(1, 10_000, int), default=4, metavar="N", help="beam size (default: 4)")
     parser.add_argument(
-        "--lenpen", type=between(-1000, 1000), default=0.6, metavar="X", help="length penalty (default: 0.6)"
+        "--lenpen", type=as_length_penalty, default=0.6, metavar="X", help="length penalty (default: 0.6)"
     )
     parser.add_argument(
         "--metric",

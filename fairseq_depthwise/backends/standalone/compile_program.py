@@ -43,9 +43,12 @@ def without_trials(choices: list[Any]) -> list[Any]:
     """Leave out PyTorch's own product for up to 2**18 weights: Inductor's won every trial, and a trial takes 2.5 s."""
     from torch._inductor.select_algorithm import ExternKernelCaller
 
-    own = [choice for choice in choices if not isinstance(choice, ExternKernelCaller)]
-    few = own and own[0].layout.size[-1] * own[0].input_nodes[0].get_size()[-1] <= 2**18
-    return own if few else choices
+    of_inductor = [choice for choice in choices if not isinstance(choice, ExternKernelCaller)]
+    if not of_inductor:
+        return choices
+    first = of_inductor[0]
+    weights = first.layout.size[-1] * first.input_nodes[0].get_size()[-1]
+    return of_inductor if weights <= 2**18 else choices
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ class ResidualStacks(Stacks):
             cross_attention=cross_attention,
             feed_forward=feed_forward,
             dropout=config.dropout,
-            scaled_for=number if self.norm_scaling else None,
+            norm_scaling_layer=number if self.norm_scaling else None,
         )
         return layer
 

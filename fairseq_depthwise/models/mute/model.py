@@ -108,7 +108,7 @@ class MuteTransformerConfig(ResidualConfig):
             )
         return names
 
-    def noise_rates(self) -> dict[str, float]:
+    def rates_of_noises(self) -> dict[str, float]:
         """Return the rate of each noise that has one."""
         return {
             name: getattr(self, noise.rate_option) for name, noise in NOISES.items() if noise.rate_option is not None
@@ -165,7 +165,7 @@ class UnitStacks(ResidualStacks):
             noises=config.noises(),
             embed_dim=self.width,
             noise_rate=config.unit_noise_rate,
-            rates=config.noise_rates(),
+            rates_of_noises=config.rates_of_noises(),
         )
         order = None
         if config.unit_sequential:

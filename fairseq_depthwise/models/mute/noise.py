@@ -146,16 +146,21 @@ class UnitInputs(nn.Module):
     Args:
         noises: a name of ``NOISES`` for each unit.
         noise_rate: probability that a training forward has noise; one draw for the whole layer.
-        rates: name -> rate, of noises that have one; 0 unless given.
+        rates_of_noises: name of a noise -> its rate; 0 by default.
     """
 
     def __init__(
-        self, *, noises: Sequence[str], embed_dim: int, noise_rate: float, rates: Mapping[str, float] | None = None
+        self,
+        *,
+        noises: Sequence[str],
+        embed_dim: int,
+        noise_rate: float,
+        rates_of_noises: Mapping[str, float] | None = None,
     ) -> None:
         super().__init__()
         self.noises = tuple(noises)
         self.noise_rate = noise_rate
-        self.rates = dict(rates or {})
+        self.rates_of_noises = dict(rates_of_noises or {})
         #: What a masked position reads; one vector for the layer.
         self.mask_vector: nn.Parameter | None = None
         if "mask" in noises:
@@ -183,7 +188,7 @@ class UnitInputs(nn.Module):
         rows = []
         for name in self.noises:
             noise = NOISES[name]
-            rate = [] if noise.rate_option is None else [self.rates.get(name, 0.0)]
+            rate = [] if noise.rate_option is None else [self.rates_of_noises.get(name, 0.0)]
             rows.append(noise.rows(sentences, draw, *rate))
         return torch.stack(rows).transpose(1, 2)
 

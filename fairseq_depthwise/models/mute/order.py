@@ -96,7 +96,7 @@ class UnitOrder(nn.Module):
     """The matrix M of a layer; ``at_inference`` soft uses M in evaluation too, hard the nearest permutation."""
 
     # The coefficients sum to nearly 1, not exactly. Only the layer norm on top of the stack does not notice that.
-    identity_on_top = "--unit-sequential"
+    identity_only_on_top_option = "--unit-sequential"
 
     def __init__(self, *, units: int, at_inference: str = "soft") -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class UnitOrder(nn.Module):
 
         Such entries of the matrix are 0 already; further down, they would only have a longer way back. Whether an entry
         would move depends on the sum over all batches and processes of an update, so this must happen after the last
-        backward pass and before clipping. In fairseq ``finished_gradients`` does it
+        backward pass and before clipping. In fairseq ``call_finish_gradient`` does it
         (``fairseq_compat/patches/training.py``); other training loops have to call it.
         """
         gradient = self.raw.grad

@@ -45,7 +45,7 @@ class AttentionConnection(Connection):
     has_blocks = True
     has_sublayers = True
     # The softmax gives a share to sources that add nothing, too.
-    no_identity = "the connection attention"
+    no_identity_reason = "the connection attention"
 
     def __init__(self, shape: StackShape) -> None:
         super().__init__(shape)

@@ -120,7 +120,7 @@ class ManifoldMixing(nn.Module):
         self.kind = kind
         if kind != "identity":
             # The initial H_res is not exactly the identity, but it keeps the mean of the streams.
-            self.identity_on_top = "--hyper-manifold"
+            self.identity_only_on_top_option = "--hyper-manifold"
 
         # b of H_pre, whose sigmoid is 1/n; of H_post, whose sigmoid is 1/2; and of H_res.
         biases = [torch.full((streams,), -math.log(max(streams - 1, 1e-4))), torch.zeros(streams)]

@@ -61,7 +61,7 @@ def translate_large_text(
             raise UserError(f"{output} is being made by another process, in {place}; let it end") from None
         try:
             with closing(start()) as translators:
-                _say(translators.said.rstrip())
+                _say(translators.messages.rstrip())
                 all_of_it = [depends_on, *map(file_digest, files), translators.depends_on]
                 key = hashlib.sha256(json.dumps(all_of_it, sort_keys=True).encode()).hexdigest()[:16]
                 paths = _translate(files, lines, os.path.join(place, key), translators)

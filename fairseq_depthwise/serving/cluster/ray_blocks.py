@@ -46,8 +46,8 @@ class _Actor:
         return self._load()
 
     def depends_on(self) -> tuple[Mapping[str, str], str]:
-        with redirect_stderr(StringIO()) as said:
-            return self._loaded[1], said.getvalue()
+        with redirect_stderr(StringIO()) as messages:
+            return self._loaded[1], messages.getvalue()
 
     def translate(self, block: Block) -> tuple[Block, bytes, list[str], Mapping[str, str]]:
         translate, depends_on = self._loaded
@@ -91,14 +91,14 @@ def _folder_for_sockets() -> str:
 
 
 class Translators:
-    """So many actors of a cluster that have the model, or as many as it has places for, on a GPU each if it has any.
+    """Actors of a cluster that have the model: ``actors``, or as many as fit, on a GPU each if it has any.
 
-    Where ``address`` is None Ray is started here. ``said`` is what the first actor has written to stderr.
+    Where ``address`` is None Ray is started here. ``messages`` is what the first actor has written to stderr.
     """
 
     def __init__(
         self, address: str | None, load: Callable[[], Loaded], actors: int | None, threads: int, gpu: bool
-    ) -> None:  # fmt: skip
+    ) -> None:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         here: dict[str, Any] = {}
         if address is None:
@@ -127,13 +127,16 @@ class Translators:
         self._shutdown = ray.shutdown
         on_gpu = gpu and ray.cluster_resources().get("GPU", 0) >= 1
         kind = ray.remote(_Actor).options(
-            num_cpus=threads, num_gpus=int(on_gpu), max_restarts=_RESTARTS, max_task_retries=-1,
+            num_cpus=threads,
+            num_gpus=int(on_gpu),
+            max_restarts=_RESTARTS,
+            max_task_retries=-1,
             scheduling_strategy="SPREAD",
-        )  # fmt: skip
+        )
         self._pool = ActorPool([kind.remote(os.getcwd(), load)])
         # Alone: it makes what the others need only once.
         self._pool.submit(lambda actor, _: actor.depends_on.remote(), None)
-        self.depends_on, self.said = self._next()
+        self.depends_on, self.messages = self._next()
         resources = ray.cluster_resources()
         places = int(resources["GPU"] if on_gpu else resources["CPU"] // threads)
         self.actors = actors or max(1, places)

@@ -115,7 +115,9 @@ class Service:
         explain: Callable[[str, int, str, str], dict[str, Any]] | None = None,
         version: str = "0",
     ) -> None:
-        self.options, self._translator, self._explain = options, translator, explain
+        self.options = options
+        self._translator = translator
+        self._explain = explain
         self._batcher = Batcher(self._search, options)
         self._registry = CollectorRegistry()
         names: dict[str, Any] = {"namespace": "fairseq_depthwise", "registry": self._registry}
@@ -128,9 +130,14 @@ class Service:
         Gauge("queue_lines", "Lines that wait for a search.", **names).set_function(lambda: self._batcher.waiting)
         Gauge("queue_lines_limit", "Lines that may wait.", **names).set(options.queue_lines)
         self._fastapi = fastapi = FastAPI(
-            title="fairseq-depthwise serve", version=version, lifespan=self._lifespan, docs_url=None, redoc_url=None,
-            redirect_slashes=False, responses={"4XX": {"model": Error}, "5XX": {"model": Error}},
-        )  # fmt: skip
+            title="fairseq-depthwise serve",
+            version=version,
+            lifespan=self._lifespan,
+            docs_url=None,
+            redoc_url=None,
+            redirect_slashes=False,
+            responses={"4XX": {"model": Error}, "5XX": {"model": Error}},
+        )
         fastapi.add_middleware(RequestBodyLimitMiddleware, max_body_size=options.max_body)
         fastapi.add_middleware(TrustedHostMiddleware, allowed_hosts=["*"] if options.host else LOCAL_HOSTS)
         for kind in (HTTPException, RequestValidationError, UserError, Exception):
@@ -146,8 +153,11 @@ class Service:
             if asked.stream:
                 first = await anext(parts)  # what fails before it has a status of its own
                 return StreamingResponse(_streamed(first, parts, asked), media_type="application/x-ndjson")
-            found = Translations(translations=[_translation(one, asked) async for part in parts for one in part])
-            return Response(found.model_dump_json(exclude_none=True), media_type="application/json")
+            translations: list[Translation] = []
+            async for part in parts:
+                translations += [_translation(translation, asked) for translation in part]
+            document = Translations(translations=translations)
+            return Response(document.model_dump_json(exclude_none=True), media_type="application/json")
 
         @fastapi.post("/explain")
         async def explanation_of(asked: explain_request, request: Request) -> dict[str, Any]:
@@ -198,10 +208,10 @@ class Service:
         try:
             if nbest is None and self._explain is not None:
                 return [self._explain(line, rank, source, target) for line, rank in lines]
-            found: Sequence[Any] = self._translator.translations(
+            translations: Sequence[Any] = self._translator.translations(
                 lines, source_lang=source, target_lang=target, nbest=nbest
             )
-            return found
+            return translations
         finally:
             self._batches.inc()
             self._lines.inc(len(lines))
@@ -261,18 +271,25 @@ async def _streamed(first: Sequence[Any], parts: AsyncIterator[Sequence[Any]], a
     part: Sequence[Any] | None = first
     try:
         while part is not None:
-            yield "".join(_translation(found, asked).model_dump_json(exclude_none=True) + "\n" for found in part)
+            lines = [_translation(translation, asked).model_dump_json(exclude_none=True) for translation in part]
+            yield "".join(f"{line}\n" for line in lines)
             part = await anext(parts, None)
     except Exception as error:
         log.exception("a stream failed")
         yield Error(error=_sentence(error)).model_dump_json() + "\n"
 
 
-def _translation(found: Any, asked: Any) -> Translation:
-    names = ["text", "score", *(field for name in DETAILS if getattr(asked, name) for field in DETAILS[name])]
-    hypotheses = [{name: getattr(one, name) for name in names} for one in found.hypotheses[: asked.nbest]]
+def _translation(translation: Any, asked: Any) -> Translation:
+    """Return those fields of a translator's ``Translation`` that a request asks for."""
+    names = ["text", "score"]
+    for detail, fields in DETAILS.items():
+        if getattr(asked, detail):
+            names += fields
+    hypotheses = []
+    for hypothesis in translation.hypotheses[: asked.nbest]:
+        hypotheses.append({name: getattr(hypothesis, name) for name in names})
     return Translation.model_validate(
-        {**hypotheses[0], "nbest": hypotheses if asked.nbest > 1 else None, "cut_off": found.cut_off or None}
+        {**hypotheses[0], "nbest": hypotheses if asked.nbest > 1 else None, "cut_off": translation.cut_off or None}
     )
 
 

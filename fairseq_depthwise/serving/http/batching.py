@@ -80,10 +80,11 @@ class Batcher:
             self._changed.clear()
             self._jobs = [job for job in self._jobs if job.lines]
             alike = [job for job in self._jobs if job.key == self._jobs[0].key]
-            left = max(alike[0].arrived + self._wait, begins) - monotonic() if alike else None
-            if left is None or (left > 0 and sum(len(job.lines) for job in alike) < self._options.batch_lines):
+            seconds_to_wait = max(alike[0].arrived + self._wait, begins) - monotonic() if alike else None
+            is_full = sum(len(job.lines) for job in alike) >= self._options.batch_lines
+            if seconds_to_wait is None or (seconds_to_wait > 0 and not is_full):
                 with suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), left)
+                    await asyncio.wait_for(self._changed.wait(), seconds_to_wait)
                 continue
             batch: dict[_Job, Sequence[Any]] = {}
             room: float = self._options.batch_lines
@@ -102,10 +103,12 @@ class Batcher:
 
     async def _search_all(self, batch: dict[_Job, Sequence[Any]]) -> None:
         """Search a batch; where that fails, each job by itself, so that a line fails its own request only."""
-        lines = [line for of_job in batch.values() for line in of_job]
+        lines: list[Any] = []
+        for of_job in batch.values():
+            lines += of_job
         key = next(iter(batch)).key
         try:
-            found = await asyncio.get_running_loop().run_in_executor(self._thread, self._search, key, lines)
+            results = await asyncio.get_running_loop().run_in_executor(self._thread, self._search, key, lines)
         except Exception as error:
             for job, of_job in batch.items():
                 if len(batch) > 1:
@@ -113,6 +116,6 @@ class Batcher:
                 else:
                     job.parts.put_nowait(error)
             return
-        results = iter(found)
+        remaining = iter(results)
         for job, of_job in batch.items():
-            job.parts.put_nowait([next(results) for _ in of_job])
+            job.parts.put_nowait([next(remaining) for _ in of_job])

@@ -33,11 +33,21 @@ def server_of(app: Any, timeout: float) -> uvicorn.Server:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_CONNECTIONS if files == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, files // 2)
     config = uvicorn.Config(
-        app, http=Connection, ws="none", loop="asyncio", lifespan="on", log_config=None, log_level="error",
-        access_log=False, headers=HEADERS, proxy_headers=False, server_header=False, limit_concurrency=most,
+        app,
+        http=Connection,
+        ws="none",
+        loop="asyncio",
+        lifespan="on",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        headers=HEADERS,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=most,
         backlog=most // 4,  # so many are accepted at once, before any is counted
         timeout_graceful_shutdown=math.ceil(timeout) + 1,
-    )  # fmt: skip
+    )
     return uvicorn.Server(config)
 
 
@@ -64,8 +74,8 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._waits_since = monotonic()
         self._time_header()
-        others = self.connections - {self}
-        waiting = [connection for connection in others if connection._waits_for_header]
+        other_connections = self.connections - {self}
+        waiting = [connection for connection in other_connections if connection._waits_for_header]
         if len(self.connections) >= self._most and waiting:
             longest = min(waiting, key=lambda connection: connection._waits_since)
             longest.transport.abort()

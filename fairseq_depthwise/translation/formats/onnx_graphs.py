@@ -54,11 +54,13 @@ def open_models(request: ModelRequest) -> LoadedModels:
         options.text, recorded_text, task.source_dictionary, path=folder, data=folder, recorded=recorded
     )
 
+    # The graphs, each with the digest of what was exported.
     files = []
     for name in GRAPHS:
         digest = config["functions"][name].get("sha256")  # none in older exports
         files.append(weights_folder.regular_file(folder, f"{name}.onnx", digest))
     graphs = onnx_files.load(files)
+    # No task puts tokens around a sentence or begins a translation here: the configuration says which.
     source, target, beam = config["source"], config["target"], options.beam
     limits = SearchLimits(
         beam.beam,

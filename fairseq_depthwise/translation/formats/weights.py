@@ -1,23 +1,82 @@
-"""The format ``safetensors``: the weights as they are, in a folder that is read as a checkpoint."""
+"""The format ``safetensors``: the weights as they are, in a folder that is read as a checkpoint.
+
+A folder has the options that the model's architecture declares, languages and dictionaries. So it can hold a model
+that these options build again, and that decodes as ``--task translation`` does.
+"""
 
 from __future__ import annotations
 
+from inspect import getattr_static
 from typing import Any
 
+import torch
+from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationTask
+from torch import Tensor
 
 from fairseq_compat import UserError
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
-from fairseq_depthwise.checkpoints.weights_folder import write_weights
+from fairseq_depthwise.checkpoints.weights_folder import declared_options, model_options, write_weights
+
+#: Methods by which a task translates; a task derived from ``translation`` that changes one cannot be held.
+_TRANSLATING = ("load_dictionary", "build_dataset_for_inference", "build_generator", "inference_step")
+
+#: Tokens of the sentence on which a model and the one that a folder holds are compared.
+_COMPARED_TOKENS = 8
 
 
 def require_exportable(checkpoint: Checkpoint) -> None:
-    """Accept every model."""
+    """Accept every model; ``write`` checks what a folder can hold."""
 
 
 def write(checkpoint: Checkpoint, model: Any, task: FairseqTask, folder: str, *, int8: bool) -> dict[str, Any]:
-    """Write the weights of a checkpoint into a folder; return what the configuration says of them."""
+    """Write the weights of a checkpoint into a folder; return what the configuration says of them.
+
+    Raises:
+        UserError: the folder cannot hold the model; nothing is written.
+    """
+    _require_translation(checkpoint, task)
+    _require_same_model(checkpoint, model, task)
+    return write_weights(checkpoint.state, checkpoint.architecture, folder)
+
+
+def _require_translation(checkpoint: Checkpoint, task: FairseqTask) -> None:
     if not isinstance(task, TranslationTask):  # it would be read as a model of one direction, without its tokens
         raise UserError(f"{checkpoint.path} translates in many directions; export each with --format onnx")
-    return write_weights(checkpoint.state, checkpoint.architecture, folder)
+    for name in _TRANSLATING:
+        if getattr_static(task, name) is not getattr_static(TranslationTask, name):
+            trained_task = checkpoint.options_of("task").get("_name", type(task).__name__)
+            raise UserError(
+                f"{checkpoint.path} was trained with --task {trained_task}, which does not translate as --task "
+                "translation does; --format safetensors has no place for that"
+            )
+
+
+def _require_same_model(checkpoint: Checkpoint, model: FairseqEncoderDecoderModel, task: FairseqTask) -> None:
+    """Raise UserError where the options in a folder do not build the model that was trained."""
+    architecture = checkpoint.architecture
+    options = model_options(declared_options(checkpoint.state, architecture), architecture)
+    in_folder = checkpoint.with_entries(args=None, cfg={"model": options}, exported={})
+    problem = "they build a model that computes something else"
+    try:
+        is_same = torch.equal(_output(in_folder.build_model(task).float(), task), _output(model, task))
+    except Exception as error:  # the code of a model may complain in any way
+        is_same, problem = False, str(error)
+    if not is_same:
+        raise UserError(
+            f"{checkpoint.path} holds a model of the architecture {architecture}, which takes more than the options "
+            f"that it declares ({problem}); --format safetensors has no place for others"
+        )
+
+
+@torch.no_grad()
+def _output(model: FairseqEncoderDecoderModel, task: FairseqTask) -> Tensor:
+    """Return what a model's decoder computes (1 x T x V) for a sentence of the first words of both dictionaries."""
+    inputs = []
+    for dictionary in (task.source_dictionary, task.target_dictionary):
+        last = min(dictionary.nspecial + _COMPARED_TOKENS, len(dictionary))
+        inputs.append(torch.tensor([[*range(dictionary.nspecial, last), dictionary.eos()]]))
+    source, target = inputs
+    output: Tensor = model(source, torch.tensor([source.size(1)]), target.roll(1))[0]
+    return output

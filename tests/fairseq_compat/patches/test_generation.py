@@ -207,4 +207,4 @@ def test_constraints_that_no_translation_can_meet(constraints: list[str], named:
     encoded = [dictionary.encode_line(text, append_eos=False, add_if_not_exist=False) for text in constraints]
     packed = pack_constraints([encoded])
     with pytest.raises(UserError, match=named) if named else nullcontext():
-        patches_of_constraints._require_possible(generator, packed[0], longest=3)
+        patches_of_constraints._require_satisfiable(generator, packed[0], longest=3)

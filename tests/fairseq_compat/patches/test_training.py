@@ -35,7 +35,7 @@ def train_in(folder: Path) -> Any:
     """What is in the folder while it is trained in."""
     saving, distributed = {"save_dir": str(folder), "no_save": False}, {"distributed_rank": 0}
     cfg = OmegaConf.create({"checkpoint": saving, "common": {"fp16": False}, "distributed_training": distributed})
-    return training.one_training_per_folder(lambda cfg: os.listdir(folder), cfg)
+    return training.lock_save_dir(lambda cfg: os.listdir(folder), cfg)
 
 
 HOLDER = """

@@ -127,7 +127,7 @@ def test_every_outcome_comes_as_often_as_it_should(name: str, batch: list[tuple[
 
 def build_inputs(*noises: str, noise_rate: float = 1.0, mask_rate: float = 0.0) -> UnitInputs:
     torch.manual_seed(1)
-    return UnitInputs(noises=noises, embed_dim=4, noise_rate=noise_rate, rates={"mask": mask_rate})
+    return UnitInputs(noises=noises, embed_dim=4, noise_rate=noise_rate, rates_of_noises={"mask": mask_rate})
 
 
 ALL_NOISES = ("identity", "swap", "mask", "disorder")

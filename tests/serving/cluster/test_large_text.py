@@ -18,7 +18,7 @@ from fairseq_depthwise.text_files import Block
 class Capitals:
     """Translates into capitals, the second block before the first; ``fails`` at the third."""
 
-    said, actors, depends_on = "", 1, None
+    messages, actors, depends_on = "", 1, None
 
     def __init__(self, *, fails: bool) -> None:
         self._fails = fails
