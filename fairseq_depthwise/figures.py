@@ -1,4 +1,4 @@
-"""Figures: where they may be written, and their style. matplotlib is imported only to draw."""
+"""Figures: their paths and their style. matplotlib is imported only to draw."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def figure_path(option: str, path: str, *, force: bool, inputs: Sequence[str] = 
     """Return ``path`` if a figure can be written there; call it before a long computation.
 
     Args:
-        option: the command line's, for the error.
-        path: of the figure.
-        force: the file may exist.
-        inputs: files that are read, which the figure may not replace.
+        option: the command-line option, for the error.
+        path: path of the figure.
+        force: allow an existing file.
+        inputs: input files, which the figure may not replace.
     """
     checked = output_file(option, path, force=force, inputs=inputs)
     if _suffix(path) not in _FORMATS:
@@ -59,8 +59,8 @@ def write_figure(path: str, size: tuple[float, float], draw: Callable[[Figure], 
 
 
 def save_figure(file: IO[bytes], form: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> None:
-    """Draw a figure into an open binary file; as :func:`write_figure`, with ``form`` png, pdf or svg."""
-    # Without pyplot, a figure has matplotlib's Agg canvas and needs no display.
+    """Draw a figure and write it to an open binary file, in the format ``form``: png, pdf or svg."""
+    # Without pyplot, a figure can be drawn on matplotlib's Agg canvas, which needs no display.
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -69,29 +69,29 @@ def save_figure(file: IO[bytes], form: str, size: tuple[float, float], draw: Cal
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
         draw(figure)
-        # Without the date, redrawing the same numbers makes no difference for a version control system.
+        # Without the date, the same numbers give the same file.
         metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(form)
         figure.savefig(file, format=form, dpi=150, metadata=metadata)
 
 
 def style_of(number: int) -> dict[str, Any]:
-    """Return color and marker of line ``number``, from 0; where colors repeat, their markers differ."""
-    turn, place = divmod(number, len(COLORS))
-    return {"color": COLORS[place], "marker": MARKERS[(place + turn) % len(MARKERS)]}
+    """Return color and marker of line ``number``, from 0; lines of the same color have different markers."""
+    cycle, color = divmod(number, len(COLORS))
+    return {"color": COLORS[color], "marker": MARKERS[(color + cycle) % len(MARKERS)]}
 
 
 def draw_line(axes: Axes, points: Sequence[tuple[float, float]], number: int) -> Line2D:
-    """Draw line ``number``, from 0, of a panel; a point is x and y."""
+    """Draw line ``number``, from 0, of a panel, through points (x, y), and return it."""
     xs = [x for x, _ in points]
     ys = [y for _, y in points]
-    # With a marker at every layer, the line of a deep model would be hidden.
+    # A marker at every layer would hide the line of a deep model.
     every = math.ceil(len(points) / _MARKERS_SHOWN)
     (line,) = axes.plot(xs, ys, **style_of(number), markersize=4.5, markevery=every)
     return line
 
 
 def finish_panel(axes: Axes, title: str, x_label: str, y_label: str) -> None:
-    """Give a panel over layers its title, labels and grid."""
+    """Set title, labels and grid of a panel whose x axis is the layer."""
     from matplotlib.ticker import MaxNLocator
 
     axes.set_title(title, fontsize=11)
@@ -108,7 +108,7 @@ def draw_legend(figure: Any, lines: Sequence[Line2D], names: Sequence[str], colu
 
 
 def make_titles(paths: Sequence[str]) -> list[str]:
-    """Return a title for each checkpoint: its name, or its path below their common folder if names are equal."""
+    """Return a title for each path: its file name, or, if names are equal, its path below the common folder."""
     names = [os.path.basename(path) for path in paths]
     if len(set(names)) == len(names):
         return names

@@ -9,14 +9,14 @@ from typing import Any
 
 
 class Table:
-    """Rows of cells by the names of their columns; a cell that a row does not have is empty."""
+    """A table with named columns; cells that a row lacks are empty."""
 
     def __init__(self, *columns: str) -> None:
         self.columns = columns
         self.rows: list[list[str]] = []
 
     def add(self, cells: Mapping[str, str]) -> None:
-        """Add a row."""
+        """Add a row, given as column -> cell."""
         self.rows.append([cells.get(column, "") for column in self.columns])
 
     def markdown(self) -> str:
@@ -25,8 +25,7 @@ class Table:
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Return a table with right-aligned columns; rows may be shorter than the first."""
-    # The width of each column.
-    widths = []
+    widths = []  # of each column
     for column in range(len(rows[0])):
         cells = [row[column] for row in rows if column < len(row)]
         widths.append(max(map(len, cells)))
@@ -49,7 +48,7 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 
 
 def spread(values: Sequence[float], digits: int) -> str:
-    """Return the mean and, of several values, their standard deviation; "-" of none."""
+    """Return the mean and, for several values, their standard deviation; "-" for no value."""
     if not values:
         return "-"
     mean = f"{statistics.fmean(values):,.{digits}f}"
@@ -59,7 +58,7 @@ def spread(values: Sequence[float], digits: int) -> str:
 
 
 def decimal(value: float | None, form: str) -> str:
-    """Return a number in a form such as ".2f"; "-" for None."""
+    """Return a number in a format such as ".2f"; "-" for None."""
     return "-" if value is None else format(value, form)
 
 
@@ -75,7 +74,7 @@ def json_text(document: Any, *, default: Callable[[Any], Any] | None = None) -> 
 
 
 def shown(value: Any) -> str:
-    """Return a value of a JSON document as people read it; "" for None and for empty values."""
+    """Return a value of a JSON document in readable form; "" for None and for empty values."""
     if value is None:
         return ""
     if isinstance(value, Mapping):

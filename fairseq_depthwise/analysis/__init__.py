@@ -1,1 +1,1 @@
-"""Measures of what trained models have learned: a module for each subcommand, with measure, table and figure."""
+"""Analyses of trained models: a module for each subcommand, with its measurements, table and figure."""

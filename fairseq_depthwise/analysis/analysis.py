@@ -80,7 +80,7 @@ def add_checkpoint_options(
 
 
 def select_sides(options: argparse.Namespace) -> tuple[str, ...]:
-    """Return the stacks that ``--side`` names."""
+    """Return the stacks that ``--side`` selects."""
     return SIDES if options.side == "both" else (options.side,)
 
 
@@ -106,7 +106,7 @@ class StackBatch:
     @torch.no_grad()
     def run(self) -> dict[str, list[Tensor]]:
         """Return, for each side, L + 1 tensors (T x B x C): the embedding, with positions, and each layer's output."""
-        # fairseq's own Transformer takes the same arguments and has the same names in what it returns.
+        # fairseq's own Transformer has the same arguments, and the same keys in its results.
         encoded = self.model.encoder(
             self.net_input["src_tokens"], src_lengths=self.net_input.get("src_lengths"), return_all_hiddens=True
         )
@@ -242,7 +242,7 @@ def make_report(
     options: argparse.Namespace,
     measure: Callable[[Iterator[StackBatch]], Mapping[str, Sequence[Any]]],
 ) -> StackReport:
-    """Measure the rows of each side on the subset that options name, with a progress bar.
+    """Measure the rows of each side on the subset that options select, with a progress bar.
 
     ``measure``: batches -> rows by side.
     """

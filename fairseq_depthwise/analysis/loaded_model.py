@@ -98,8 +98,8 @@ class LoadedModel:
 def load_model(path: str, data: str, *, family: str | None = None, with_digest: bool = False) -> LoadedModel:
     """Load a checkpoint to be run on the data in a folder that ``fairseq-preprocess`` made.
 
-    Task, languages and options are the checkpoint's; its own data folder, and files that are only used to start
-    training, need not exist any more.
+    Task, languages and options come from the checkpoint. The data folder of its training, and files that only the start
+    of training reads, need not exist any more.
 
     Args:
         path: the checkpoint.

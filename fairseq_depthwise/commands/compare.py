@@ -157,14 +157,14 @@ def _test_against(base: _System, system: _System, run_test: Callable[[Sequence[s
         system.why_untested = f"no paired test of {system.name}: numbers of files differ, {count} and {expected}"
         return
     pairs = zip(base.files, system.files, strict=True)
-    for of_base, of_system in tqdm(pairs, f"test of {system.name}", count, leave=False, disable=None):
-        system.p_values.append(run_test(of_base.sentences, of_system.sentences))
+    for base_file, system_file in tqdm(pairs, f"test of {system.name}", count, leave=False, disable=None):
+        system.p_values.append(run_test(base_file.sentences, system_file.sentences))
 
 
 def _rows(systems: Sequence[_System]) -> list[list[str]]:
     """Return the printed table; the base is the first of the systems."""
     base = systems[0]
-    # Columns of seeds are left out where no system has several.
+    # Without several seeds of any system, there are no columns for them.
     has_seeds = any(len(system.files) > 1 for system in systems)
     columns = ["files", "st. dev.", "lowest", "highest"] if has_seeds else []
     rows = [["system", base.scores[0].name, *columns, "difference", "p"]]
@@ -192,7 +192,7 @@ def _as_json(system: _System, base: _System) -> dict[str, Any]:
 
 # --- many languages --------------------------------------------------------------------------------------------------
 
-#: Name in a summary -> title of its row, and form of its numbers.
+#: Name in a summary -> title of its row, and format of its numbers.
 _MEANS = {
     "mean": ("mean over {languages}", ".2f"),
     "bleu94": ("BLEU94", ".2f"),
@@ -246,7 +246,7 @@ def _references_for(files: Mapping[str, Mapping[str, str]], options: argparse.Na
     """Return the references by language; refuse options that are not read.
 
     Args:
-        files: of each folder, by language. Scores in LANG.json need no references.
+        files: folder -> language -> file. Scores in LANG.json need no references.
     """
     refuse_unread(options, _TEST_OPTIONS, "with --languages, which tests nothing")
     for folder, by_language in files.items():

@@ -24,14 +24,14 @@ from fairseq_compat.process import processor_facts
 from fairseq_depthwise.commands.parsers import add_json
 from fairseq_depthwise.tables import json_text
 
-#: Precision -> difference of a token's log-probability from the CPU's in float32, at most: about three times what a
-#: CPU's bf16 and fp16 make; float32 may be computed in TF32.
+#: Precision -> largest accepted difference of a token's log-probability from the CPU's in float32: about three times
+#: the difference of bf16 and fp16 on a CPU; float32 may be computed in TF32.
 _PRECISIONS = {"float32": 5e-3, "bfloat16": 0.2, "float16": 0.03}
 
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the diagnosis: what was checked, what it is like, and how to fix it; "" where all is well."""
+    """One line of the diagnosis: name and state of the checked part, and how to fix it, empty if it is right."""
 
     name: str
     state: str
@@ -168,7 +168,7 @@ def check_gpu(device: str = "cuda") -> Iterator[Check]:
 
 
 def patches_of_fairseq() -> list[tuple[str, str]]:
-    """Return (patched modules, what is wrong without it) for every patch."""
+    """Return (patched modules, fault without the patch) for every patch."""
     from fairseq_compat.patches import PATCHES
 
     patches = []
@@ -179,7 +179,7 @@ def patches_of_fairseq() -> list[tuple[str, str]]:
 
 
 def devices() -> str:
-    """Return what this PyTorch can compute on, in words."""
+    """Return the devices that this PyTorch can compute on, as text."""
     import torch
 
     if torch.cuda.is_available():

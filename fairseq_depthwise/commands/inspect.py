@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> None:
         print(json_text(summary, default=str))
         return
 
-    # What the checkpoint does not record gets no line.
+    # Values that the checkpoint does not record have no line.
     width = max(map(len, summary))
     for name, value in summary.items():
         text = shown(value)

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
         page = output_file("--output", page, force=options.force, inputs=options.runs)
         require_extra("analysis", "matplotlib")
 
-    from fairseq_depthwise.reports.page import make_page, summary_table
+    from fairseq_depthwise.reports.page import make_page, make_summary_table
     from fairseq_depthwise.reports.training_log import read_run
 
     runs = [read_run(path) for path in options.runs]
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print(_as_json(names, runs))
     else:
-        print(aligned(summary_table(names, runs)), end="")
+        print(aligned(make_summary_table(names, runs)), end="")
 
 
 def _named_path(path: str) -> str:

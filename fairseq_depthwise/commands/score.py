@@ -25,7 +25,7 @@ from fairseq_depthwise.evaluation.scores import METRICS, Score, TranslationMetri
 from fairseq_depthwise.evaluation.translations import Translations, read_reference, read_translations, subwords_in
 from fairseq_depthwise.tables import json_text
 
-#: How text is scored by a metric: the options of :func:`add_metric_options` but for ``--metric``.
+#: How a metric scores text: the options of :func:`add_metric_options`, except ``--metric``.
 SCORING_OPTIONS = ("tokenize", "chrf_word_order", "detokenize")
 
 
@@ -67,7 +67,7 @@ def add_metric_options(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_metric(options: argparse.Namespace) -> TranslationMetric:
-    """Return the chosen metric; raise UserError for options that it does not read."""
+    """Return the metric that the options select; raise UserError for options that it does not read."""
     name = options.metric or "sacrebleu"
     spec = METRICS[name]
     effective = {*spec.options, "detokenize"} if spec.text == "detokenized" else set(spec.options)
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> None:
     documents, lines = [], []
     for path in options.hypotheses:
         system = read_system(path, metric, options.detokenize)
-        # Each system's own T- lines stand in for a reference.
+        # Without --ref, the T- lines of each system are its reference.
         paths, texts = options.ref, references
         if not options.ref:
             paths, texts = _reference_within(system, metric)
@@ -117,7 +117,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def read_system(path: str, metric: TranslationMetric, language: str | None) -> Translations:
-    """Read translations in the form that a metric needs, detokenized if a language is given; warn of subwords."""
+    """Read translations in the form that a metric needs, detokenized if a language is given; warn about subwords."""
     # fairseq's output may have both forms: D- lines are detokenized, H- lines are not.
     system = read_translations(path, tokenized=metric.tokenized)
     subwords = subwords_in(system.sentences)
@@ -132,7 +132,7 @@ def read_system(path: str, metric: TranslationMetric, language: str | None) -> T
 def score_system(
     system: Translations, paths: Sequence[str], references: Sequence[Sequence[str]], metric: TranslationMetric
 ) -> Score:
-    """Score translations, and warn of tokenized text; ``paths`` are the files of the references."""
+    """Score translations, and warn about tokenized text; ``paths`` are the files of the references."""
     for path, reference in zip(paths, references, strict=True):
         if len(system.sentences) != len(reference):
             raise UserError(

@@ -1,4 +1,4 @@
-"""Accuracy for texts with one right answer per line, as a metric like sacreBLEU's own."""
+"""Accuracy, for texts with one correct answer per line, as a metric of sacreBLEU."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sacrebleu.utils import sum_of_lists
 
 
 class Accuracy(Metric):
-    """The share, in percent, of translations that are equal to a reference, apart from white space around them.
+    """The percentage of translations that are equal to a reference, except for white space around them.
 
-    The statistics of a sentence are whether it is right, and 1: their sums are the numbers of right and of all
-    sentences.
+    The statistics of a sentence are 1 if it is correct, else 0, and 1: their sums are the number of correct sentences
+    and the number of all.
     """
 
     _SIGNATURE_TYPE = Signature
@@ -31,5 +31,5 @@ class Accuracy(Metric):
         return self._compute_score_from_stats(sum_of_lists(stats))
 
     def _compute_score_from_stats(self, stats: list[int]) -> Score:
-        right, sentences = stats
-        return Score("accuracy", 100 * right / sentences)
+        correct, sentences = stats
+        return Score("accuracy", 100 * correct / sentences)

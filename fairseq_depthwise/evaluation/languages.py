@@ -1,4 +1,4 @@
-"""Scores over many languages: the mean, and BLEU94, BLEU4 and win ratio of OPUS-100 (Zhang et al., 2020)."""
+"""Scores over many languages: mean, BLEU94, BLEU4 and win ratio, as on OPUS-100 (Zhang et al., 2020)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fairseq_compat import UserError
 
-#: The languages of OPUS-100 with a test set, to and from English, that BLEU94 is the mean of.
+#: The languages of OPUS-100 with a test set, to and from English: BLEU94 is the mean over them.
 _CODES = """
     af am ar as az be bg bn br bs ca cs cy da de el eo es et eu fa fi fr fy ga gd gl gu ha he hi hr hu id ig is it ja
     ka kk km kn ko ku ky li lt lv mg mk ml mr ms mt my nb ne nl nn no oc or pa pl ps pt ro ru rw se sh si sk sl sq sr
@@ -19,7 +19,7 @@ _CODES = """
 """
 TESTED = tuple(_CODES.split())
 
-#: Name of a mean -> its languages; the four are typologically different.
+#: Name of a mean -> its languages; those of BLEU4 are typologically different.
 MEANS = {"bleu94": TESTED, "bleu4": ("de", "zh", "br", "te")}
 
 #: Suffixes of results, and of references.
@@ -36,7 +36,7 @@ class LanguageScore(NamedTuple):
 
 
 def files_by_language(folder: str, endings: Sequence[str]) -> dict[str, str]:
-    """Return the files of a folder by language: their names are a language and one of the endings.
+    """Return the files of a folder by language; a file is named LANG followed by one of the endings.
 
     Raises:
         UserError: the folder has no such file, or two of one language.
@@ -63,13 +63,15 @@ def read_score(path: str) -> LanguageScore:
 
 
 def require_comparable(systems: Sequence[tuple[str, Mapping[str, LanguageScore]]]) -> None:
-    """Raise UserError unless all systems, the base first, have scores of the same languages, scored in the same way."""
-    # The base's scores are what all others are compared with.
+    """Raise UserError unless all systems have scores of the same languages, computed in the same way.
+
+    ``systems``: name and scores of each; the base, with which the others are compared, is the first.
+    """
     base, expected = systems[0]
     for name, scores in systems:
         different = expected.keys() ^ scores.keys()
         if different:
-            raise UserError(f"{base} and {name} have results for different languages: {_first(sorted(different))}")
+            raise UserError(f"{base} and {name} have results for different languages: {_list_first(sorted(different))}")
         for language, score in scores.items():
             # A signature names metric, tokenizer and sacreBLEU's version.
             signature = expected[language].signature
@@ -84,7 +86,10 @@ def require_comparable(systems: Sequence[tuple[str, Mapping[str, LanguageScore]]
 
 
 def why_missing(scores: Mapping[str, LanguageScore]) -> dict[str, str | None]:
-    """Return for each of :data:`MEANS` why it cannot be computed, or None; all need sacreBLEU's default tokenizer."""
+    """Return, for each of :data:`MEANS`, why it cannot be computed, or None if it can.
+
+    All need sacreBLEU's default tokenizer.
+    """
     for language, score in scores.items():
         if "tok:13a" not in score.signature.split("|"):
             return dict.fromkeys(MEANS, f"{language} is not scored with sacreBLEU's default, but {score.signature}")
@@ -93,14 +98,14 @@ def why_missing(scores: Mapping[str, LanguageScore]) -> dict[str, str | None]:
         missing = [language for language in languages if language not in scores]
         reasons[name] = None
         if missing:
-            reasons[name] = f"{len(missing)} of the {len(languages)} languages are missing: {_first(missing)}"
+            reasons[name] = f"{len(missing)} of the {len(languages)} languages are missing: {_list_first(missing)}"
     return reasons
 
 
 def summarize(
     scores: Mapping[str, LanguageScore], base: Mapping[str, LanguageScore] | None = None
 ) -> dict[str, float | None]:
-    """Return a system's ``mean`` over all languages, :data:`MEANS`, and ``win_ratio`` over the base in per cent.
+    """Return a system's ``mean`` over all languages, :data:`MEANS`, and ``win_ratio`` over the base in percent.
 
     A mean is None where :func:`why_missing` has a reason; the win ratio is None without a base.
     """
@@ -116,7 +121,7 @@ def summarize(
     return summary
 
 
-def _first(languages: Sequence[str]) -> str:
-    """Return the first ten languages, for errors."""
+def _list_first(languages: Sequence[str]) -> str:
+    """Return the first ten languages as text, for errors."""
     named = ", ".join(languages[:10])
     return f"{named} ..." if len(languages) > 10 else named

@@ -1,4 +1,4 @@
-"""Our parameter counts compared with the papers'.
+"""Compare our parameter counts with the published ones.
 
 The vocabularies follow from the published counts. The papers on depth-wise LSTMs and on multi-unit Transformers count a
 bias of the classifier, one number for each word, which fairseq's tied output projection does not have; it is added
@@ -60,9 +60,12 @@ _SAME_WITH_RELATIVE_POSITIONS = "without relative positions; with them, in the p
 class PublishedRow(NamedTuple):
     """One row of a paper's table, with millions of parameters as printed.
 
-    ``reading`` is the interpretation of the row that gives that count, or the reason why there is none: ``consistent``
-    is False where no interpretation agrees with the text and the other rows. ``options`` are those of the model, with
-    numbers; ``uncounted`` are the ends of the names of parameters that the paper's program does not have.
+    Some of its fields:
+
+    - ``reading``: the interpretation of the row that gives this count, or the reason why there is none
+    - ``consistent``: False if no interpretation agrees with the text and the other rows
+    - ``options``: options of the model, with numbers
+    - ``uncounted``: ends of the names of parameters that the paper's program does not have
     """
 
     paper: str
@@ -90,7 +93,7 @@ def _row(
     consistent: bool = True,
     **optional: Any,
 ) -> PublishedRow:
-    """Return a row with the vocabulary of its language pair, where its name begins with one."""
+    """Return a row, with the vocabulary of the language pair that its name begins with, if any."""
     vocabulary = VOCABULARY
     for pair, interval in VOCABULARIES[paper].items():
         if row.startswith(pair):
@@ -204,8 +207,8 @@ ROWS = (
 class CountedRow(NamedTuple):
     """A published row and our count of its model.
 
-    Compared in millions, to as many digits as are printed, are all ``parameters``, with the classifier's bias where the
-    paper counts one, and without ``uncounted`` ones.
+    ``compared`` is our count in millions, with as many digits as the paper prints: all ``parameters``, with the
+    classifier's bias if the paper counts it, and without the row's ``uncounted`` parameters.
     """
 
     row: PublishedRow

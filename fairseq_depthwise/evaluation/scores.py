@@ -1,9 +1,9 @@
 r"""BLEU as the papers compute it, chrF, and accuracy, all with sacreBLEU.
 
-A new metric is an entry of :data:`METRICS`.
+To add a metric, add an entry to :data:`METRICS`.
 
 ``tokenized`` and ``tokenized-lc`` equal ``multi-bleu.perl`` of Moses without and with ``-lc``. The script
-splits words at ASCII white space and lowers ASCII letters only. Python's ``split`` and ``lower`` do more.
+splits words at ASCII white space and lowercases ASCII letters only. Python's ``split`` and ``lower`` do more.
 
 ``compound-split`` first applies ``perl -ple 's{(\S)-(\S)}{$1 ##AT##-##AT## $2}g'``, as for the papers' scores: a match
 includes both neighboring bytes, and so the second hyphen of ``a-b-c`` is not split.
@@ -44,12 +44,12 @@ _NGRAMS = {
 }
 
 
-def _unchanged(sentence: str) -> str:
+def _keep_unchanged(sentence: str) -> str:
     return sentence
 
 
 def _split_at_ascii_space(sentence: str) -> str:
-    """Return a sentence that Python splits into the words that a program which reads bytes would see."""
+    """Return a sentence that Python splits into the same words as a program that reads bytes."""
     return sentence.translate(_INNER_SPACE)
 
 
@@ -64,15 +64,15 @@ def _split_compounds(sentence: str) -> str:
     return _split_at_ascii_space(split.decode("utf-8", "surrogatepass"))
 
 
-def _sacrebleu(tokenize: str = "13a") -> BLEU:
+def _make_sacrebleu(tokenize: str = "13a") -> BLEU:
     return BLEU(tokenize=tokenize, force=True)  # in place of sacreBLEU's warning there is looks_tokenized
 
 
-def _multi_bleu() -> BLEU:
+def _make_multi_bleu() -> BLEU:
     return BLEU(tokenize="none", force=True, smooth_method="none")
 
 
-def _chrf(chrf_word_order: int = 0) -> CHRF:
+def _make_chrf(chrf_word_order: int = 0) -> CHRF:
     return CHRF(word_order=chrf_word_order)
 
 
@@ -81,9 +81,9 @@ class MetricSpec:
     """A value of ``--metric``.
 
     Attributes:
-        help: what it is, for the option's help.
+        help: its description, for the option's help.
         scorer: returns sacreBLEU's object; its arguments are options of ``score``.
-        text: what it scores: "detokenized" or "tokenized" text, or "answers", which are right or wrong as a whole.
+        text: type of text: "detokenized", "tokenized", or "answers", each of which is correct or not as a whole.
         prepare: changes a sentence before it is scored.
         signature: entries of sacreBLEU's signature that describe ``prepare``.
         options: the options of ``score`` that ``scorer`` takes.
@@ -92,7 +92,7 @@ class MetricSpec:
     help: str
     scorer: Callable[..., Metric]
     text: str
-    prepare: Callable[[str], str] = _unchanged
+    prepare: Callable[[str], str] = _keep_unchanged
     signature: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
 
@@ -101,33 +101,33 @@ class MetricSpec:
 METRICS = {
     "sacrebleu": MetricSpec(
         help="BLEU of detokenized text",
-        scorer=_sacrebleu,
+        scorer=_make_sacrebleu,
         text="detokenized",
         options=("tokenize",),
     ),
     "tokenized": MetricSpec(
         help="BLEU of tokenized text, as multi-bleu.perl of Moses",
-        scorer=_multi_bleu,
+        scorer=_make_multi_bleu,
         text="tokenized",
         prepare=_split_at_ascii_space,
     ),
     "tokenized-lc": MetricSpec(
         help="the same with -lc",
-        scorer=_multi_bleu,
+        scorer=_make_multi_bleu,
         text="tokenized",
         prepare=_lower_ascii,
         signature={"case": "lc-ascii"},
     ),
     "compound-split": MetricSpec(
         help="BLEU of tokenized text with words split at hyphens",
-        scorer=_multi_bleu,
+        scorer=_make_multi_bleu,
         text="tokenized",
         prepare=_split_compounds,
         signature={"tok": "compound-split"},
     ),
     "chrf": MetricSpec(
         help="chrF of detokenized text",
-        scorer=_chrf,
+        scorer=_make_chrf,
         text="detokenized",
         options=("chrf_word_order",),
     ),
@@ -143,7 +143,7 @@ METRICS = {
 class Score:
     """A system's score, from 0 to 100, with sacreBLEU's name, line and signature.
 
-    ``ngrams`` of BLEU: matching and all n-grams for n = 1 to 4, precisions in per cent (smoothed for ``sacrebleu``),
+    ``ngrams`` of BLEU: matching and all n-grams for n = 1 to 4, precisions in percent (smoothed for ``sacrebleu``),
     brevity penalty, lengths in words; empty for other metrics.
     """
 
@@ -156,7 +156,7 @@ class Score:
 
 
 class TranslationMetric:
-    """One of :data:`METRICS`, with the options that its scorer takes: ``tokenize`` or ``chrf_word_order``."""
+    """A metric of :data:`METRICS`; ``options`` are those of its scorer: ``tokenize`` or ``chrf_word_order``."""
 
     def __init__(self, name: str = "sacrebleu", **options: Any) -> None:
         self.name = name
@@ -214,12 +214,12 @@ def require_lines(hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 
 
 def join_compounds(sentence: str) -> str:
-    """Return a sentence with hyphens as they are written, where preprocessed text has ``a ##AT##-##AT## b``."""
+    """Return a preprocessed sentence with ``a-b`` in place of ``a ##AT##-##AT## b``."""
     return sentence.replace(" ##AT##-##AT## ", "-")
 
 
 def looks_tokenized(hypotheses: Sequence[str], reference: Sequence[str]) -> bool:
-    """Return whether many translations end in a separate full stop, unlike the reference."""
+    """Return whether many translations end in a separate period, unlike the reference."""
     separate = sum(line.rstrip().endswith(" .") for line in hypotheses)
     expected = sum(line.rstrip().endswith(" .") for line in reference)
     return separate > len(hypotheses) / 10 and separate > 2 * expected

@@ -29,7 +29,7 @@ COLUMNS = 6
 
 
 def spread(scores: Sequence[float]) -> dict[str, Any]:
-    """Return a system's scores of several seeds and their variation; the deviation (n - 1) of one score is None."""
+    """Return a system's scores over seeds and their variation; the standard deviation (n - 1) of one score is None."""
     return {
         "scores": scores,
         "mean": statistics.fmean(scores),
@@ -63,34 +63,34 @@ def paired_test(
     for hypotheses in (base, system):
         require_lines(hypotheses, references)
     if metric.scores_answers:
-        return sign_test(_right_answers(base, references), _right_answers(system, references))
-    os.environ["SACREBLEU_SEED"] = str(seed)  # where sacreBLEU reads it
+        return sign_test(_find_right_answers(base, references), _find_right_answers(system, references))
+    os.environ["SACREBLEU_SEED"] = str(seed)  # PairedTest reads it
     systems: list[tuple[str, Sequence[str]]] = [("base", metric.prepare(base)), ("system", metric.prepare(system))]
     prepared = [metric.prepare(reference) for reference in references]
     columns: Any = PairedTest(systems, {"metric": metric.scorer}, prepared, TESTS[test], samples)()[1]
 
-    # One column has the systems' names, the other, called as the metric, the results of base and system.
+    # One column has the systems' names; the other, named after the metric, has the results of base and system.
     (name,) = columns.keys() - {"System"}
-    of_base, of_system = columns[name]
-    # Every difference is at least zero. sacreBLEU counts those above, of which equal systems have none.
-    return 1.0 if of_base.score == of_system.score else float(of_system.p_value)
+    base_result, system_result = columns[name]
+    # sacreBLEU counts resamples with a larger difference: identical systems have none, and would get a small p value.
+    return 1.0 if base_result.score == system_result.score else float(system_result.p_value)
 
 
-def _right_answers(sentences: Sequence[str], references: Sequence[Sequence[str]]) -> list[bool]:
-    """Return which sentences are equal to one of their references, as :class:`Accuracy` counts them."""
-    right = []
+def _find_right_answers(sentences: Sequence[str], references: Sequence[Sequence[str]]) -> list[bool]:
+    """Return, for each sentence, whether it equals one of its references, as in :class:`Accuracy`."""
+    correct = []
     for sentence, *answers in zip(sentences, *references, strict=True):
         stripped = {answer.strip() for answer in answers}
-        right.append(sentence.strip() in stripped)
-    return right
+        correct.append(sentence.strip() in stripped)
+    return correct
 
 
 def sign_test(base: Sequence[bool], system: Sequence[bool]) -> float:
-    """Return the two-sided p value of the exact sign test over the sentences that only one system has right."""
+    """Return the two-sided p value of the exact sign test over the sentences that only one system has correct."""
     better = sum(after and not before for before, after in zip(base, system, strict=True))
     worse = sum(before and not after for before, after in zip(base, system, strict=True))
     differing = better + worse
-    # The binomial distribution's tail up to the rarer outcome, on both sides.
+    # The tail of the binomial distribution up to the rarer outcome, doubled for both sides.
     tail = sum(math.comb(differing, count) for count in range(min(better, worse) + 1))
     return min(1.0, 2 * tail / 2**differing)
 
@@ -124,12 +124,13 @@ def bootstrap_interval(
     """Return the 95 % interval of the mean difference in BLEU, with seeds and sentences drawn with replacement.
 
     Args:
-        systems, bases: an array of :func:`count_sentences` for each seed, of one test set.
+        systems: an array of :func:`count_sentences` for each seed of the system, of one test set.
+        bases: the same for the base.
     """
     generator = np.random.default_rng(12345)
     means = []
     for _ in range(samples):
-        # The same sentences of all systems, and the same seeds of system and base.
+        # System and base have the same sample of sentences and of seeds.
         rows = generator.choice(len(systems[0]), len(systems[0]))
         seeds = generator.choice(len(systems), len(systems))
         differences = []
@@ -148,10 +149,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
     corrected = [0.0] * len(p_values)
     largest = 0.0
     ascending = sorted(range(len(p_values)), key=p_values.__getitem__)
-    for rank, place in enumerate(ascending):
-        scaled = (len(p_values) - rank) * p_values[place]
+    for rank, index in enumerate(ascending):
+        scaled = (len(p_values) - rank) * p_values[index]
         largest = max(largest, min(1.0, scaled))
-        corrected[place] = largest
+        corrected[index] = largest
     return corrected
 
 

@@ -1,4 +1,4 @@
-"""Translations and references from files: plain text, or output of fairseq-generate and fairseq-interactive."""
+"""Read translations and references: plain text, or output of fairseq-generate and fairseq-interactive."""
 
 from __future__ import annotations
 
@@ -24,8 +24,12 @@ _SUBWORDS = {"subword_nmt": re.compile(r"@@(?: |$)"), "sentencepiece": re.compil
 class Translations:
     """A system's output, in the order of the test set.
 
-    ``lines`` says which of fairseq's lines they are, ``D-`` or ``H-``; None for plain text. ``targets`` are the ``T-``
-    lines, unless the sentences have another form: fairseq decodes ``T-`` lines as it does ``D-`` lines.
+    Attributes:
+        path: the file.
+        sentences: the translations.
+        lines: which lines of fairseq's output the sentences are, ``D-`` or ``H-``; None for plain text.
+        targets: the ``T-`` lines; None if there are none, or if the sentences are ``H-`` lines of another form, as
+            fairseq decodes ``T-`` lines like ``D-`` lines.
     """
 
     path: str
@@ -35,7 +39,7 @@ class Translations:
 
 
 def read_translations(path: str, *, tokenized: bool = False) -> Translations:
-    """Read a system's output, plain text or output of fairseq; raise UserError where sentences are missing or repeated.
+    """Read a system's output, plain text or output of fairseq.
 
     ``H-`` lines have the model's tokens after ``--post-process``; ``D-`` lines the same, decoded with ``--bpe`` and
     ``--tokenizer``. ``D-`` lines are used, or ``H-`` lines if there are no others; with ``tokenized`` ``H-`` lines, and
@@ -44,7 +48,7 @@ def read_translations(path: str, *, tokenized: bool = False) -> Translations:
     lines = read_lines(path)
     if not any(map(_HYPOTHESIS.match, lines)):
         return Translations(path, lines)
-    texts = _numbered_lines(path, lines)
+    texts = _collect_numbered_lines(path, lines)
     kind = "D"
     if "D" not in texts or (tokenized and "H" in texts):
         kind = "H"
@@ -53,8 +57,8 @@ def read_translations(path: str, *, tokenized: bool = False) -> Translations:
 
     subwords = subwords_in(sentences)
     if subwords is not None and sentences != decoded:
-        sentences = [_words(line, subwords) for line in sentences]
-    # fairseq decodes T- lines as it does D- lines.
+        sentences = [_join_subwords(line, subwords) for line in sentences]
+    # fairseq decodes T- lines like D- lines.
     same_form = list(map(str.split, sentences)) == list(map(str.split, decoded))
     return Translations(path, sentences, f"{kind}-", texts.get("T") if same_form else None)
 
@@ -78,15 +82,15 @@ def read_lines(path: str) -> list[str]:
 
 
 def subwords_in(sentences: Sequence[str]) -> str | None:
-    """Return the kind of subwords in sentences, by its name in ``--post-process``; None if they are words."""
+    """Return the type of subwords in sentences, as named in ``--post-process``; None if they are words."""
     for kind, mark in _SUBWORDS.items():
         if any(map(mark.search, sentences)):
             return kind
     return None
 
 
-def _numbered_lines(path: str, lines: Sequence[str]) -> dict[str, list[str]]:
-    """Return the S-, T-, H- and D- lines by kind, in the order of their numbers; of ``--nbest`` the best hypotheses."""
+def _collect_numbered_lines(path: str, lines: Sequence[str]) -> dict[str, list[str]]:
+    """Return the S-, T-, H- and D- lines by letter, in the order of their numbers; with ``--nbest``, the best ones."""
     texts: dict[str, dict[int, str]] = {}
     last: dict[str, int] = {}
     for match in map(_NUMBERED.fullmatch, lines):
@@ -97,7 +101,7 @@ def _numbered_lines(path: str, lines: Sequence[str]) -> dict[str, list[str]]:
         # The hypotheses of a sentence are consecutive; its source and its reference occur once.
         if number in by_number and (kind in "ST" or last[kind] != number):
             raise UserError(f"{path} has {kind}-{number} twice; give the output of one run")
-        if kind in "HD":  # which have the score before the text
+        if kind in "HD":  # these lines have a score before the text
             _score, _, text = text.partition("\t")
         by_number.setdefault(number, text)
         last[kind] = number
@@ -115,7 +119,7 @@ def _numbered_lines(path: str, lines: Sequence[str]) -> dict[str, list[str]]:
     return ordered
 
 
-def _words(line: str, kind: str) -> str:
+def _join_subwords(line: str, kind: str) -> str:
     """Return a line with words in place of subwords."""
     if kind == "sentencepiece":
         return joined_pieces(line)

@@ -1,4 +1,4 @@
-"""The charts of a report: which metrics over which axis, drawn by matplotlib as SVG."""
+"""The charts of a report: metrics over updates or time, drawn by matplotlib as SVG."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Metric -> section, title and unit. Other metrics, but those ignored, are auxiliary losses of models, or gates.
+#: Metric -> section, title and unit. Other metrics, unless ignored, are auxiliary losses of models, or gates.
 _CHARTS = {
     "loss": ("Loss", "Loss", "bits"),
     "nll_loss": ("Loss", "Loss without smoothing and penalties", "bits"),
@@ -28,7 +28,7 @@ _CHARTS = {
     "loss_scale": ("Gradient and speed", "Loss scale of half precision", "factor"),
     "wps": ("Gradient and speed", "Speed", "target tokens per second"),
 }
-#: Metrics that validation has, too.
+#: Metrics of training that are also measured in validation.
 _VALIDATED = ("loss", "nll_loss", "bleu")
 _IGNORED = re.compile(
     r"(best|cuda|lr)_|.*_deviation$"
@@ -39,19 +39,19 @@ _OF_LAYER = re.compile(r"(\w+?)_(?:layer)?\d+[ab]?$")
 
 #: Points of a curve, about one for each pixel, and markers on it.
 _POINTS, _MARKED = 500, 12
-#: An axis is logarithmic from this ratio between largest and smallest value on.
+#: Smallest ratio between largest and smallest value for which an axis is logarithmic.
 _LOGARITHMIC = 200
 
 
 class Axis(NamedTuple):
-    """What a chart is drawn over: updates, or with the seconds of its ``unit`` the time of training."""
+    """The x axis of a chart: updates, or the time of training in a ``unit`` of that many seconds."""
 
     name: str
     unit: int = 0
 
 
 class Curve(NamedTuple):
-    """A line of a chart; nan is a gap, and widths, if there are any, are those of a band around the line."""
+    """A line of a chart; nan is a gap. ``widths`` of a band around the line may be empty."""
 
     run: int
     validation: bool
@@ -68,25 +68,25 @@ class Chart(NamedTuple):
     svg: str
 
 
-def charts_of(runs: Sequence[Run]) -> Iterator[Chart]:
-    """Yield the charts of all metrics that the runs have; metrics of single layers share a chart."""
+def draw_charts(runs: Sequence[Run]) -> Iterator[Chart]:
+    """Yield a chart for each metric of the runs; the metrics of single layers share a chart."""
     seconds = max(run.seconds for run in runs)
-    for name, metrics in _metrics_by_chart(runs).items():
+    for name, metrics in _group_metrics(runs).items():
         axes = [Axis("updates")]
         if seconds and name in _VALIDATED:
-            axes.append(_clock(seconds))
-        section, title, unit = _described(name)
+            axes.append(_choose_time_axis(seconds))
+        section, title, unit = _describe_chart(name)
         for axis in axes:
             curves: list[Curve] = []
             for number, run in enumerate(runs):
-                curves += _curves(number, run, metrics, axis)
+                curves += _make_curves(number, run, metrics, axis)
             if curves:
-                svg = _svg(runs, curves, axis, unit)
+                svg = _draw_svg(runs, curves, axis, unit)
                 yield Chart(section, f"{title} over time" if axis.unit else title, svg)
 
 
-def _clock(seconds: float) -> Axis:
-    """Return the axis with the unit of time that fits a training."""
+def _choose_time_axis(seconds: float) -> Axis:
+    """Return the axis with a unit of time that suits the length of a training."""
     if seconds > 10800:
         return Axis("hours", 3600)
     if seconds > 120:
@@ -94,7 +94,7 @@ def _clock(seconds: float) -> Axis:
     return Axis("seconds", 1)
 
 
-def _described(name: str) -> tuple[str, str, str]:
+def _describe_chart(name: str) -> tuple[str, str, str]:
     """Return section, title and unit of a chart."""
     if name in _CHARTS:
         return _CHARTS[name]
@@ -102,8 +102,8 @@ def _described(name: str) -> tuple[str, str, str]:
     return section, name.replace("_", " ").capitalize(), "mean"
 
 
-def _metrics_by_chart(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """Return the metrics that each chart shows, by the chart's name: a metric's, without the number of a layer."""
+def _group_metrics(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """Return chart -> its metrics; a chart is named after its metric, without the number of a layer."""
     names: dict[str, None] = {}
     for run in runs:
         for split in TRAINING:
@@ -122,23 +122,25 @@ def _metrics_by_chart(runs: Sequence[Run]) -> dict[str, list[str]]:
     return charts
 
 
-def _curves(number: int, run: Run, metrics: Sequence[str], axis: Axis) -> Iterator[Curve]:
-    """Yield the lines of a run that have a finite point."""
+def _make_curves(number: int, run: Run, metrics: Sequence[str], axis: Axis) -> Iterator[Curve]:
+    """Yield the lines of a run that have at least one finite point."""
     for metric in metrics:
         for validation in (False, True) if metric in _VALIDATED else (False,):
-            series = run.of(metric, validation=validation)
+            series = run.get_series(metric, validation=validation)
             xs = series["updates"]
             if axis.unit:
                 xs = [seconds / axis.unit for seconds in series["seconds"]]
-            widths = run.of(f"{metric}_deviation")["values"]
-            curve = Curve(number, validation, _thinned(xs), _thinned(series["values"]), _thinned(widths))
+            widths = run.get_series(f"{metric}_deviation")["values"]
+            curve = Curve(
+                number, validation, _average_windows(xs), _average_windows(series["values"]), _average_windows(widths)
+            )
             if np.isfinite(curve.ys).any():
                 yield curve
 
 
-def _thinned(values: Sequence[float]) -> np.ndarray:
+def _average_windows(values: Sequence[float]) -> np.ndarray:
     """Return the means of windows of nearly equal size; nan where a value is not finite."""
-    # More points than pixels would only make the page larger.
+    # More points than pixels would make the page larger, but not sharper.
     windows = np.array_split(values, min(len(values), _POINTS) or 1)
     return np.array([window.mean() for window in windows if window.size])
 
@@ -146,15 +148,15 @@ def _thinned(values: Sequence[float]) -> np.ndarray:
 # --- drawing ---------------------------------------------------------------------------------------------------------
 
 
-def _svg(runs: Sequence[Run], curves: Sequence[Curve], axis: Axis, unit: str) -> str:
+def _draw_svg(runs: Sequence[Run], curves: Sequence[Curve], axis: Axis, unit: str) -> str:
     """Return a chart as an element of a page."""
     file = io.BytesIO()
-    save_figure(file, "svg", (4.7, 3.0), partial(_draw, runs, curves, axis, unit))
+    save_figure(file, "svg", (4.7, 3.0), partial(_draw_chart, runs, curves, axis, unit))
     text = file.getvalue().decode()
-    return text[text.index("<svg") :]  # equal ids of several charts stand for equal things
+    return text[text.index("<svg") :]  # charts may share ids: the same id has the same content
 
 
-def _draw(runs: Sequence[Run], curves: Sequence[Curve], axis: Axis, unit: str, figure: Figure) -> None:
+def _draw_chart(runs: Sequence[Run], curves: Sequence[Curve], axis: Axis, unit: str, figure: Figure) -> None:
     """Draw curves, and dashed lines where a run grew."""
     axes = figure.subplots()
     for curve in curves:
@@ -164,7 +166,7 @@ def _draw(runs: Sequence[Run], curves: Sequence[Curve], axis: Axis, unit: str, f
     for row, number in enumerate(grown):
         _draw_growth(axes, runs[number], style_of(number)["color"], axis, row)
     values = np.concatenate([curve.ys for curve in curves])
-    # Such as a gradient's norm, or a loss that fell far.
+    # For example the norm of a gradient, or a loss that fell far.
     if 0 < _LOGARITHMIC * np.nanmin(values) < np.nanmax(values):
         axes.set_yscale("log")
     axes.set(xlabel=f"{axis.name} of training" if axis.unit else axis.name, ylabel=unit)

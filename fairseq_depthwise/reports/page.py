@@ -11,14 +11,14 @@ from string import Template
 from typing import Any
 
 from fairseq_depthwise.figures import MARKERS, style_of
-from fairseq_depthwise.reports.charts import charts_of
+from fairseq_depthwise.reports.charts import draw_charts
 from fairseq_depthwise.reports.training_hours import share_saved, training_time, why_not_comparable
 from fairseq_depthwise.reports.training_log import Run, Series
 from fairseq_depthwise.tables import shown
 
-#: Options that name the files of a run, which differ in all runs.
+#: Options that name the files of a run: they always differ between runs.
 _PATHS = ("--save-dir", "--restore-file", "--tensorboard-logdir", "--log-file")
-#: Text that looks like matplotlib's markers.
+#: matplotlib's marker -> a similar character.
 _MARKS = dict(zip(MARKERS, "●■▲◆▼✚✖", strict=True))
 _PAGE = Template("""<!DOCTYPE html>
 <html lang="en">
@@ -55,23 +55,23 @@ $charts
 
 def make_page(names: Sequence[str], runs: Sequence[Run]) -> str:
     """Return the page as HTML."""
-    lines = _option_lines(runs)
+    lines = _list_options(runs)
     differing = [line for line in lines if len(set(line[1:])) > 1 and line[0] not in _PATHS]
     # The summary is open; the options below it open with a click.
-    tables = [_table(summary_table(names, runs))]
+    tables = [_make_table(make_summary_table(names, runs))]
     for heading, listed in (("Options that differ", differing), ("All options", lines)):
         if listed:
-            table = _table([["option", *names], *listed])
+            table = _make_table([["option", *names], *listed])
             tables.append(f"<details><summary>{heading}: {len(listed)}</summary>{table}</details>")
     return _PAGE.substitute(
         title=escape(names[0] if len(names) == 1 else f"{len(names)} training runs"),
         tables="\n".join(tables),
-        legend=_legend(names),
-        charts=_sections(runs),
+        legend=_make_legend(names),
+        charts=_make_sections(runs),
     )
 
 
-def _option_lines(runs: Sequence[Run]) -> list[list[str]]:
+def _list_options(runs: Sequence[Run]) -> list[list[str]]:
     """Return a line for each option, with its value in each run."""
     options: set[str] = set()
     for run in runs:
@@ -82,7 +82,7 @@ def _option_lines(runs: Sequence[Run]) -> list[list[str]]:
     return lines
 
 
-def _legend(names: Sequence[str]) -> str:
+def _make_legend(names: Sequence[str]) -> str:
     items = []
     for number, name in enumerate(names):
         style = style_of(number)
@@ -91,19 +91,19 @@ def _legend(names: Sequence[str]) -> str:
     return "".join(items)
 
 
-def _sections(runs: Sequence[Run]) -> str:
-    """Return the charts, those of a section below its heading."""
-    # Section -> its figures; sections in the order of their first charts.
+def _make_sections(runs: Sequence[Run]) -> str:
+    """Return the charts of each section below its heading."""
+    # Section -> its figures, in the order of the sections' first charts.
     figures: dict[str, str] = {}
-    for chart in charts_of(runs):
+    for chart in draw_charts(runs):
         figure = f"<figure><h3>{escape(chart.title)}</h3>{chart.svg}</figure>"
         figures[chart.section] = figures.get(chart.section, "") + figure
     sections = [f"<h2>{name}</h2><section>{of_section}</section>" for name, of_section in figures.items()]
     return "\n".join(sections)
 
 
-def _table(lines: Iterable[Sequence[str]]) -> str:
-    """Return a table, which scrolls, also from the keyboard, where the page is narrow; titles are first."""
+def _make_table(lines: Iterable[Sequence[str]]) -> str:
+    """Return a table whose lines begin with their titles; in a narrow window it scrolls, even from the keyboard."""
     rows = []
     for title, *cells in lines:
         row = f"<th>{escape(title)}</th>"
@@ -115,9 +115,11 @@ def _table(lines: Iterable[Sequence[str]]) -> str:
 # --- summary ---------------------------------------------------------------------------------------------------------
 
 
-def summary_table(names: Sequence[str], runs: Sequence[Run]) -> list[list[str]]:
-    """Return a line with the runs' names and one for each number of their summaries that any run has."""
-    # Numbers that no log has, such as BLEU, get no line.
+def make_summary_table(names: Sequence[str], runs: Sequence[Run]) -> list[list[str]]:
+    """Return a line with the names of the runs, and a line for each number of their summaries.
+
+    A number that no log has, such as BLEU, has no line.
+    """
     summaries = [summarize(run, runs[0]) for run in runs]
     lines = [["", *names]]
     for name in summaries[0]:
@@ -128,47 +130,47 @@ def summary_table(names: Sequence[str], runs: Sequence[Run]) -> list[list[str]]:
 
 
 def summarize(run: Run, first: Run | None = None) -> dict[str, Any]:
-    """Return the numbers of a run, losses in bits; None where the log does not have them.
+    """Return the numbers of a run, losses in bits; None for numbers that the log does not have.
 
-    Hours are compared with those of ``first``, if that is another run.
+    Hours are compared with those of the run ``first``, if that is another run.
     """
-    loss = _best(run.of("loss", validation=True), min)
+    loss = _find_best(run.get_series("loss", validation=True), min)
     grown_after = [growth.update for growth in run.growth]
-    speeds = _finite(run.of("wps"))
-    rates = _finite(run.of("lr"))
+    speeds = _select_finite(run.get_series("wps"))
+    rates = _select_finite(run.get_series("lr"))
     # Only some logs say how many parameters there are after growth.
     parameters_are_known = run.counted >= max(grown_after, default=0)
     return {
         "architecture": run.options.get("--arch"),
-        "encoder_layers": _layers(run, "encoder"),
-        "decoder_layers": _layers(run, "decoder"),
+        "encoder_layers": _read_depth(run, "encoder"),
+        "decoder_layers": _read_depth(run, "decoder"),
         "grown_after": grown_after,
         "continued_after": run.continued,
         "parameters": run.parameters if parameters_are_known else None,
         "updates": run.updates,
         "seconds": run.seconds,
         "time": str(timedelta(seconds=round(run.seconds))),
-        **_hours(run, None if first is run else first),
+        **_compare_hours(run, None if first is run else first),
         "words_per_second": statistics.median(speeds) if speeds else None,
         "loss": loss,
-        "perplexity": _perplexity(run, loss),
-        "bleu": _best(run.of("bleu", validation=True), max),
+        "perplexity": _find_perplexity(run, loss),
+        "bleu": _find_best(run.get_series("bleu", validation=True), max),
         "learning_rate": rates[-1] if rates else None,
-        "not_finite": _not_finite(run),
+        "not_finite": _count_not_finite(run),
     }
 
 
-def _layers(run: Run, side: str) -> str | None:
-    """Return the depth of a side at the end."""
-    # The options have the depth at the start, the readings that at the end.
-    depths = _finite(run.of("depth"))
+def _read_depth(run: Run, side: str) -> str | None:
+    """Return the depth of a side at the end of training."""
+    # The options have the depth at the start; the readings, if the side grew, the depth at the end.
+    depths = _select_finite(run.get_series("depth"))
     if depths and run.options.get("--growth-side") in (side, "both"):
         return f"{depths[-1]:.0f}"
     return run.options.get(f"--{side}-layers")
 
 
-def _hours(run: Run, first: Run | None) -> dict[str, Any]:
-    """Return the hours of training, the machine, and the share of the first run's hours that was saved, or why not."""
+def _compare_hours(run: Run, first: Run | None) -> dict[str, Any]:
+    """Return the hours, the machine, and the fraction of the first run's hours that was saved, or why it is unknown."""
     time = training_time(run)
     baseline = None if first is None else training_time(first)
     saved: float | None = None
@@ -184,34 +186,34 @@ def _hours(run: Run, first: Run | None) -> dict[str, Any]:
     }
 
 
-def _best(series: Series, choose: Callable[[list[float]], float]) -> dict[str, Any] | None:
+def _find_best(series: Series, choose: Callable[[list[float]], float]) -> dict[str, Any] | None:
     """Return the best value of a metric and the update after which it was measured."""
-    values = _finite(series)
+    values = _select_finite(series)
     if not values:
         return None
     best = choose(values)
     return {"value": best, "update": int(series["updates"][series["values"].index(best)])}
 
 
-def _perplexity(run: Run, loss: dict[str, Any] | None) -> float | None:
-    """Return the perplexity of the validation that had the best loss."""
+def _find_perplexity(run: Run, loss: dict[str, Any] | None) -> float | None:
+    """Return the perplexity of the validation with the best loss."""
     if loss is None:
         return None
-    series = run.of("ppl", validation=True)
+    series = run.get_series("ppl", validation=True)
     by_update = dict(zip(series["updates"], series["values"], strict=True))
     return by_update.get(loss["update"])
 
 
-def _not_finite(run: Run) -> dict[str, int]:
-    """Return how many losses and norms of the gradient are not finite, where some are."""
+def _count_not_finite(run: Run) -> dict[str, int]:
+    """Return the numbers of losses and gradient norms that are not finite, without zeros."""
     counts = {}
     for name in ("loss", "gnorm"):
-        series = run.of(name)
-        count = len(series["values"]) - len(_finite(series))
+        series = run.get_series(name)
+        count = len(series["values"]) - len(_select_finite(series))
         if count:
             counts[name] = count
     return counts
 
 
-def _finite(series: Series) -> list[float]:
+def _select_finite(series: Series) -> list[float]:
     return [value for value in series["values"] if math.isfinite(value)]

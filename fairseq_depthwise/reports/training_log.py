@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from fairseq_compat import UserError
 from fairseq_depthwise.options import require_extra
 
-#: The splits of fairseq that are not validation: every ``--log-interval`` updates, and every epoch.
+#: fairseq's names of splits that are not validation: of every ``--log-interval`` updates, and of every epoch.
 TRAINING = ("train_inner", "train")
 
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+) |grew the .* in [\d.]+ s; ([\d,]+) parameters")
@@ -32,8 +32,8 @@ _OFF = ("", "None", "False", "[]", "Namespace")
 _LONGEST_LINE = 100_000
 #: A second copy of a line may come this many readings after the first.
 _LATEST = 20
-#: What reading a damaged line may raise.
-_DAMAGE = (ValueError, TypeError, OverflowError, StopIteration, RecursionError)
+#: Errors that reading a damaged line may raise.
+_DAMAGE_ERRORS = (ValueError, TypeError, OverflowError, StopIteration, RecursionError)
 
 #: The values of a metric, and the updates and seconds of training after which each was measured.
 Series = dict[str, list[float]]
@@ -56,7 +56,7 @@ class Start(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """Training in an epoch, from its last line: the latest update, and the seconds in training steps."""
+    """The last line of an epoch: the latest update, and the seconds in training steps."""
 
     update: int
     seconds: float
@@ -76,18 +76,18 @@ class Run:
 
     Attributes:
         source: the log, or the folder of event files.
-        readings: what was logged, in order.
-        options: of the last process.
-        updates: how many the training had.
-        seconds: of training, without pauses, start-up and updates that were repeated.
-        parameters: number as last logged, after ``counted`` updates.
+        readings: the logged metrics, in order.
+        options: options of the last process.
+        updates: number of updates.
+        seconds: time of training, without pauses, start-up and repeated updates.
+        parameters: number of parameters that was logged last, after ``counted`` updates.
         continued: the updates after which another process continued.
-        starts, epochs (by number): what hours of training are computed from
-            (:mod:`fairseq_depthwise.reports.training_hours`).
-        ended: whether fairseq-train came to its end.
-        begins: whether the next reading is another process's.
-        wall: fairseq's clock, which begins anew in every process.
-        seconds_before: of earlier processes.
+        starts: the options of each process, for :mod:`fairseq_depthwise.reports.training_hours`.
+        epochs: number of an epoch -> its last line, for the same.
+        ended: whether fairseq-train finished.
+        begins: whether the next reading is the first of a process.
+        wall: fairseq's clock, which starts at 0 in every process.
+        seconds_before: time of training in earlier processes.
     """
 
     source: str
@@ -108,7 +108,10 @@ class Run:
     # --- reading ---
 
     def read_line(self, line: str) -> None:
-        """Read a line of a log: options, numbers, parameters or nothing; a damaged one raises any of ``_DAMAGE``."""
+        """Read a line of a log: options, metrics, parameters or nothing.
+
+        A damaged line raises one of ``_DAMAGE_ERRORS``.
+        """
         json_start = line.find('{"')
         if "{'_name'" in line and line.endswith("}\n"):
             self._read_options(line)
@@ -132,7 +135,7 @@ class Run:
                 self.options.setdefault("--" + option.replace("_", "-"), value)
 
     def _read_metrics(self, metrics: dict[str, Any]) -> None:
-        """Read a line of numbers; those of epochs and validations begin with the name of their split."""
+        """Read a line of metrics; in lines of epochs and validations their names begin with the split."""
         split = next(name for name in metrics if name.endswith("num_updates")).removesuffix("num_updates")
         epoch = metrics.pop("epoch", None)
         metrics.pop("update", None)
@@ -147,7 +150,7 @@ class Run:
 
     def add(self, split: str, update: int, values: Mapping[str, Any]) -> None:
         """Add a reading; where a process repeats updates, as after a kill, its readings replace the earlier ones."""
-        numbers = _numbers(values)
+        numbers = _parse_numbers(values)
         if not self.begins and self._is_second_copy(split, update, numbers):
             return
         wall = numbers.get("wall", self.wall)
@@ -173,7 +176,7 @@ class Run:
         return False
 
     def _forget_from(self, update: int) -> None:
-        """Forget what was read from an update on, since another process continued before it."""
+        """Drop the readings from an update on: another process continued before it."""
         self.readings = [reading for reading in self.readings if reading.update < update]
         self.updates, self.seconds_before = 0, 0.0
         if self.readings:
@@ -189,7 +192,7 @@ class Run:
 
     @cached_property
     def series(self) -> dict[str, dict[str, Series]]:
-        """The values of each metric of each split; of validation sets fairseq chooses checkpoints by the first."""
+        """The values of each metric, by split and metric."""
         by_split: dict[str, dict[str, Series]] = {}
         for reading in self.readings:
             by_metric = by_split.setdefault(reading.split, {})
@@ -200,8 +203,11 @@ class Run:
                 series["values"].append(value)
         return by_split
 
-    def of(self, metric: str, *, validation: bool = False) -> Series:
-        """Return a metric of training, as often as it was logged, or of the first validation set."""
+    def get_series(self, metric: str, *, validation: bool = False) -> Series:
+        """Return a metric of training, or of the first validation set, which fairseq chooses checkpoints by.
+
+        A metric of training is taken from the split that logs it more often; the series is empty if none does.
+        """
         splits = list(TRAINING)
         if validation:
             splits = [split for split in self.series if split not in TRAINING][:1]
@@ -213,7 +219,7 @@ class Run:
 
     @cached_property
     def growth(self) -> list[Growth]:
-        """Where the model grew."""
+        """The points of training where the model grew."""
         depths = []
         for reading in self.readings:
             if "depth" in reading.values:
@@ -222,8 +228,8 @@ class Run:
         return [before._replace(depth=after.depth) for before, after in steps if after.depth != before.depth]
 
 
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return the values that are numbers, or texts of numbers; those that are not finite as nan."""
+def _parse_numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return the values that are numbers, or strings of numbers, with nan for those that are not finite."""
     numbers = {}
     for name, value in values.items():
         with suppress(TypeError, ValueError):
@@ -258,7 +264,7 @@ def read_run(path: str) -> Run:
     with open(run.source, encoding="utf-8", errors="replace") as file:
         for line in file:
             if len(line) < _LONGEST_LINE:
-                with suppress(*_DAMAGE):
+                with suppress(*_DAMAGE_ERRORS):
                     run.read_line(line)
     if not run.readings:
         raise UserError(f"{run.source} has no losses; report reads the logs of fairseq-train --log-format json")

@@ -55,7 +55,7 @@ def test_baseline_and_seeds_in_one_table(trained: Work) -> None:
 def test_the_log_can_be_reported(trained: Work) -> None:
     run = read_run(str(trained.folder / "systems" / "transformer"))
     assert run.updates > 0
-    assert run.of("loss", validation=True)["values"]
+    assert run.get_series("loss", validation=True)["values"]
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""The linearization probe: what a model loses when one of its layers is replaced by a linear layer.
+"""The linearization probe: how much a model's score drops when a linear layer replaces one of its layers.
 
 example:
   fairseq-depthwise probe checkpoints/checkpoint_best.pt --data data-bin --output probe

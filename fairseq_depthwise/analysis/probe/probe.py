@@ -103,7 +103,7 @@ class Probe:
         return references
 
     def run(self) -> ProbedModel:
-        """Probe the model, without repeating what an earlier call finished."""
+        """Probe the model; results of an earlier call are not computed again."""
         loaded, record = self.loaded, self.record
         print(f"reading {loaded.path}", file=sys.stderr)
         # 1. Fit.
