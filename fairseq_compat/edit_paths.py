@@ -20,17 +20,17 @@ def suggested_ed2_path(
     last; then for each of its tokens 1 if it is deleted, else 0. Lists of nothing have the terminal symbol. Where
     several paths are shortest, insertions come as late as they can, deletions after them.
     """
-    tables = _distances(xs, ys)
+    tables = _compute_distances(xs, ys)
     paths = []
     for table, first, second in zip(tables, xs, ys, strict=True):
-        inserted, deleted = _path(table.tolist(), len(first), second)
+        inserted, deleted = _trace_path(table.tolist(), len(first), second)
         paths.append([symbols or [terminal_symbol] for symbols in (*inserted, deleted)])
     return paths
 
 
-def _distances(xs: Sequence[Sequence[int]], ys: Sequence[Sequence[int]]) -> numpy.ndarray:
+def _compute_distances(xs: Sequence[Sequence[int]], ys: Sequence[Sequence[int]]) -> numpy.ndarray:
     """Return the numbers of insertions and deletions between all beginnings of each pair (B x X + 1 x Y + 1)."""
-    first, second = _padded(xs, -1), _padded(ys, -2)
+    first, second = _pad(xs, -1), _pad(ys, -2)
     pairs, rows = first.shape
     columns = numpy.arange(second.shape[1] + 1)
     table = numpy.zeros((pairs, rows + 1, len(columns)), numpy.int64)
@@ -45,7 +45,7 @@ def _distances(xs: Sequence[Sequence[int]], ys: Sequence[Sequence[int]]) -> nump
     return table
 
 
-def _padded(sequences: Sequence[Sequence[int]], fill: int) -> numpy.ndarray:
+def _pad(sequences: Sequence[Sequence[int]], fill: int) -> numpy.ndarray:
     """Return sequences as the rows of an array, filled up at their ends."""
     longest = max(map(len, sequences), default=0)
     array = numpy.full((len(sequences), longest), fill, numpy.int64)
@@ -54,7 +54,7 @@ def _padded(sequences: Sequence[Sequence[int]], fill: int) -> numpy.ndarray:
     return array
 
 
-def _path(table: list[list[int]], length: int, second: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+def _trace_path(table: list[list[int]], length: int, second: Sequence[int]) -> tuple[list[list[int]], list[int]]:
     """Return what is inserted before each of ``length`` tokens and after the last, and which of them are deleted."""
     inserted: list[list[int]] = [[] for _ in range(length + 1)]
     deleted = [0] * length

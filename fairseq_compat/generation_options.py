@@ -1,4 +1,4 @@
-"""What fairseq's options of generation may be, on a command line and in ``--eval-bleu-args``."""
+"""Checks of fairseq's generation options, on a command line and in ``--eval-bleu-args``."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def json_object(option: str, text: str | None) -> dict[str, Any]:
 
 
 def require_generation(options: Any, inside: str = "") -> None:
-    """Raise UserError unless fairseq's options of generation, a ``GenerationConfig``, go together.
+    """Raise UserError unless fairseq's generation options, a ``GenerationConfig``, are valid and consistent.
 
-    ``inside``: the option in which they are given; empty for options of a command line.
+    ``inside``: the option whose value contains them; empty for options on a command line.
     """
 
     def named(name: str) -> str:
@@ -105,26 +105,30 @@ def require_generation(options: Any, inside: str = "") -> None:
     if options.sampling_topk > 0 and options.sampling_topp > 0:
         raise UserError(f"{named('sampling_topk')} does not go with {named('sampling_topp')}; leave one of them out")
 
-    changed = _changed(options)
+    changed = _find_changed(options)
     for name, other in _NEEDED.items():
         if name in changed and other not in changed:
-            raise UserError(f"{named(name)} is for {other.replace('_', '-')}; give that, too")
+            raise UserError(f"{named(name)} has no effect without {other.replace('_', '-')}; give that, too")
     searches = [name for name in _SEARCHES if name in changed]
     if len(searches) > 1:
         raise UserError(f"{named(searches[0])} does not go with {named(searches[1])}; leave one of them out")
     if options.score_reference:
         for name in _OF_SEARCH:
             if name in changed:
-                raise UserError(f"--score-reference searches for no translation; leave out {named(name)}")
+                raise UserError(f"--score-reference does not search for translations; leave out {named(name)}")
 
     if options.min_len > options.max_len_b and not options.max_len_a and not options.match_source_len:
         raise UserError(f"{named('min_len')} is more than {named('max_len_b')} allows; give a larger --max-len-b")
     if options.nbest > options.beam:
-        raise UserError(f"{named('nbest')} is more than the hypotheses that {named('beam')} keeps; give a larger beam")
+        raise UserError(f"{named('nbest')} is more than {named('beam')}; give a larger beam")
     if options.sampling and options.nbest != options.beam and not inside:
-        raise UserError(f"{named('sampling')} draws {named('beam')} samples, and all are printed; give --nbest as many")
+        raise UserError(
+            f"{named('sampling')} draws {named('beam')} samples, and all are printed; give --nbest the same number"
+        )
     if options.diverse_beam_groups > 0 and options.beam % options.diverse_beam_groups:
-        raise UserError(f"{named('diverse_beam_groups')} does not divide {named('beam')}; give a multiple as beam")
+        raise UserError(
+            f"{named('diverse_beam_groups')} does not divide {named('beam')}; give a beam that is a multiple of it"
+        )
 
 
 def require_post_process(option: str, symbol: str | None) -> None:
@@ -135,51 +139,54 @@ def require_post_process(option: str, symbol: str | None) -> None:
         post_process("", symbol)
     except NotImplementedError:
         known = "subword_nmt, sentencepiece, wordpiece, letter or none"
-        raise UserError(f"{option} {symbol!r} is no way to join subwords; give {known}") from None
+        raise UserError(f"{option} {symbol!r} is not a way to join subwords; give {known}") from None
 
 
 def require_used(generator: Any, options: Any) -> None:
-    """Raise UserError where options of iterative refinement are given for a generator that does not refine."""
+    """Raise UserError if options of iterative refinement are given for a generator without it."""
     from fairseq.iterative_refinement_generator import IterativeRefinementGenerator
 
     if isinstance(generator, IterativeRefinementGenerator):
         return
-    changed = _changed(options)
+    changed = _find_changed(options)
     for name in _ITERATIVE:
         if name in changed:
             option = f"--{name.replace('_', '-')}"
-            raise UserError(f"{option} is for models of --task translation_lev and the like; leave it out")
+            raise UserError(f"{option} is only for iterative refinement, such as --task translation_lev; leave it out")
 
 
 def require_end(generator: Any, symbol: str | None, dictionary: Any) -> None:
-    """Raise UserError unless translations end at ``--eos-token``, which most tasks do not hand to their generator."""
+    """Raise UserError unless translations end at ``--eos-token``, which most tasks do not pass to their generator."""
     if symbol is not None and dictionary.indices.get(symbol) != generator.eos:
         end = dictionary[generator.eos]
         raise UserError(f"--eos-token {symbol}: translations of this model end at {end}; leave it out")
 
 
 def require_dropout(models: Iterable[Any], names: Iterable[str]) -> None:
-    """Raise UserError where a name of ``--retain-dropout-modules`` is that of no module that drops.
+    """Raise UserError if a name in ``--retain-dropout-modules`` matches no module with dropout.
 
-    fairseq's dropout has the name of the class that it is in, others that of their place, such as decoder.layers.0.
+    fairseq's dropout has the name of the class that contains it; others have that of their path, such as
+    decoder.layers.0.
     """
     known: set[str] = set()
     for model in models:
-        for place, module in model.named_modules():
+        for path, module in model.named_modules():
             if hasattr(module, "module_name"):
                 known.add(str(module.module_name))
             elif hasattr(module, "at_inference"):
-                parts = place.split(".")
+                parts = path.split(".")
                 known.update(".".join(parts[:end]) for end in range(1, len(parts) + 1))
     for name in names:
         if name not in known:
             shortest = sorted(known, key=lambda other: (other.count("."), other))[:6]
             examples = ", ".join(shortest)
-            raise UserError(f"--retain-dropout-modules {name}: no model has such a dropout; give such as {examples}")
+            raise UserError(
+                f"--retain-dropout-modules {name}: no model has dropout with this name; give a name such as {examples}"
+            )
 
 
-def _changed(options: Any) -> set[str]:
-    """Return the names of those options that do not have their default values."""
+def _find_changed(options: Any) -> set[str]:
+    """Return the names of the options that differ from their defaults."""
     from fairseq.dataclass.configs import GenerationConfig
 
     changed = set()

@@ -1,7 +1,7 @@
-"""The import hook: how patches are put around the execution of fairseq's modules.
+"""The import hook, which applies patches when fairseq's modules are executed.
 
-This file is imported at every start of Python in an environment that has the package, so it imports only what is
-built into Python. The patches themselves are imported with the first module of fairseq.
+This file is imported at every start of Python in an environment with the package, so it imports only built-in modules.
+The patches themselves are imported with the first module of fairseq.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # typing costs more start-up time than the rest of this file 
 #: The one release that the patches are written for.
 FAIRSEQ_VERSION = "0.12.2"
 
-#: Packages whose modules are patched. A plugin of somebody else is not among them.
+#: Packages whose modules are patched; other people's plugins are not.
 PACKAGES = {"fairseq", "fairseq_cli"}
 
 
@@ -38,23 +38,23 @@ class PatchingFinder:
             if finder is not self and hasattr(finder, "find_spec"):
                 spec = finder.find_spec(name, path, target)
                 if spec is not None:
-                    # A finder that was asked may have asked this one.
+                    # That finder may itself have called this one, which then has patched the module already.
                     is_new = spec.loader is not None and "exec_module" not in vars(spec.loader)
-                    if is_new and (patches := patches_of(name, spec)):
-                        put_around(spec, patches)
+                    if is_new and (patches := find_patches(name, spec)):
+                        wrap_loader(spec, patches)
                     return spec
         return None
 
     def _finds_patched_release(self) -> bool:
-        if self._is_patched_release is None:  # asked once: hundreds of modules are looked for
+        if self._is_patched_release is None:  # computed once: hundreds of modules are imported
             from fairseq_compat.versions import installed_version
 
             self._is_patched_release = installed_version("fairseq") == FAIRSEQ_VERSION
         return self._is_patched_release
 
 
-def put_around(spec: ModuleSpec, patches: Sequence[Patch]) -> None:
-    """Let a module's loader, or a copy of one that serves several, execute it inside the contexts of its patches."""
+def wrap_loader(spec: ModuleSpec, patches: Sequence[Patch]) -> None:
+    """Replace the loader of a module by a copy that executes the module inside the contexts of its patches."""
     from contextlib import ExitStack
     from copy import copy
 
@@ -62,9 +62,9 @@ def put_around(spec: ModuleSpec, patches: Sequence[Patch]) -> None:
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
-        del loader.exec_module  # tools that execute a module again, such as runpy, are to have the one they know
+        del loader.exec_module  # tools that execute a module again, such as runpy, get the original method
         with ExitStack() as around:
-            for patch in reversed(patches):  # what is entered last ends first
+            for patch in reversed(patches):  # the context entered last ends first
                 around.enter_context(patch.around(module))
             execute(module)
 
@@ -72,13 +72,15 @@ def put_around(spec: ModuleSpec, patches: Sequence[Patch]) -> None:
     spec.loader = loader
 
 
-def patches_of(name: str, spec: ModuleSpec) -> list[Patch]:
-    """Return the patches of a module, in the order of their application: by its name, and by what it mentions."""
+def find_patches(name: str, spec: ModuleSpec) -> list[Patch]:
+    """Return the patches of a module, by its name and by strings in its source, in the order of their application."""
     from importlib import import_module
 
-    registered: list[Patch] = import_module("fairseq_compat.patches").PATCHES  # which import what they patch
+    registered: list[Patch] = import_module(
+        "fairseq_compat.patches"
+    ).PATCHES  # imported here: the patches import fairseq
     is_source = (spec.origin or "").endswith((".py", ".pyc"))
-    source = spec.loader.get_data(spec.origin) if is_source else b""  # type: ignore[union-attr]  # what loaders of such files have
+    source = spec.loader.get_data(spec.origin) if is_source else b""  # type: ignore[union-attr]  # loaders of such files have it
     return [
         patch
         for patch in registered

@@ -1,4 +1,4 @@
-"""Tools for patches: the decorators that register one or replace a function, and stand-ins for modules."""
+"""Tools for patches: decorators that register a patch or replace a function, and overlays for modules."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ class Patch:
     """A function that changes a module of fairseq.
 
     Attributes:
-        change: called with the module after it was executed; of a generator, what is before its ``yield`` runs before.
-        modules: that it is for.
-        mentioned: it is also for every module whose source has this word.
-        function: a function or a method of the module. ``change`` takes its place, with the original as first argument.
-        before: a function or a method of the module. ``change`` is called before it, with the arguments that it names.
+        change: called with the module after it is executed; the part of a generator before its ``yield`` runs before.
+        modules: the names of the modules to patch.
+        mentioned: patch every module whose source contains this string.
+        function: a function or method of the module. ``change`` replaces it, with the original as its first argument.
+        before: a function or method of the module. ``change`` is called before it, with those of its arguments that
+            have the names of ``change``'s parameters.
     """
 
     change: Callable[..., Any]
@@ -35,16 +36,17 @@ class Patch:
 
     @property
     def fault(self) -> str:
-        """What is wrong without it: the first paragraph of its docstring."""
+        """The fault of fairseq that the patch corrects: the first paragraph of its docstring."""
         return " ".join((self.change.__doc__ or "").partition("\n\n")[0].split())
 
     @contextmanager
     def around(self, module: ModuleType) -> Iterator[None]:
+        """Return a context in which the module is executed; on leaving it, the patch is applied."""
         if self.function or self.before:
             yield
             *classes, name = (self.function or self.before).split(".")
             owner = functools.reduce(getattr, classes, module)
-            replaces(owner, name)(self.change if self.function else _called_before(self.change))
+            replaces(owner, name)(self.change if self.function else _call_before(self.change))
         elif inspect.isgeneratorfunction(self.change):
             with contextmanager(self.change)(module):
                 yield
@@ -65,8 +67,8 @@ def patch(
     return register
 
 
-def _called_before(check: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what takes a function's place and calls ``check`` first, with those arguments that it names."""
+def _call_before(check: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement for a function that calls ``check`` first, with the arguments that ``check`` names."""
     names = inspect.signature(check).parameters
 
     def checked(original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -79,7 +81,7 @@ def _called_before(check: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Put the decorated function in the place of a function of ``owner``, with the original as its first argument."""
+    """Replace a function of ``owner`` by the decorated one, which gets the original as its first argument."""
 
     def put(function: Callable[..., Any]) -> Callable[..., Any]:
         attribute = vars(owner)[name] if name in vars(owner) else getattr(owner, name)
@@ -97,17 +99,17 @@ def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[.
 
 
 def as_configuration(cfg: Any) -> Any:
-    """Return fairseq's configuration for the argument of a command's ``main``, which may be a namespace."""
+    """Return the argument of a command's ``main`` as fairseq's configuration; it may be a namespace."""
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
     return convert_namespace_to_omegaconf(cfg) if isinstance(cfg, Namespace) else cfg
 
 
 class Overlay(ModuleType):
-    """Stands in for ``module`` inside one other module's globals.
+    """A copy of ``module`` with some names replaced, for the globals of one other module.
 
-    ``checkpoint_utils.torch = Overlay(torch, load=safe_load)`` changes ``torch.load`` for the code of that module
-    only; ``torch`` itself stays as it is for everyone else.
+    ``checkpoint_utils.torch = Overlay(torch, load=safe_load)`` changes ``torch.load`` only for the code of that module;
+    ``torch`` itself is unchanged.
     """
 
     def __init__(self, module: ModuleType, **replaced: Any) -> None:

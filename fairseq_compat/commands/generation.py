@@ -21,7 +21,7 @@ from fairseq_compat.generation_options import require_dropout, require_end, requ
 from fairseq_compat.literals import dictionary
 from fairseq_compat.unknown_words import UnknownWords
 
-#: fairseq prints logarithms to the base of 2.
+#: fairseq prints base-2 logarithms.
 _BASE = math.log(2)
 
 #: Unknown words in references and translations for sacrebleu, which would split ``<<unk>>`` into five words. They are
@@ -54,7 +54,7 @@ class Loaded:
 
     @property
     def source_dictionary(self) -> Any:
-        """None for models that read something else, such as sounds."""
+        """The source dictionary; None for models that read something else, such as audio."""
         try:
             return getattr(self.task, "source_dictionary", None)
         except NotImplementedError:
@@ -62,25 +62,25 @@ class Loaded:
 
     @property
     def hidden(self) -> set[int]:
-        """Target tokens that are no text."""
+        """Target tokens that are not part of the text, such as language tokens."""
         stripped: set[int] = getattr(self.generator, "symbols_to_strip_from_output", {self.generator.eos})
         return stripped
 
     @property
     def reads_text(self) -> bool:
-        """Whether the models translate. A language model may continue an empty line."""
+        """Whether the models translate, rather than continue a text, which may be empty, like a language model."""
         return all(hasattr(model, "encoder") for model in self.models)
 
     @property
     def max_positions(self) -> Any:
-        """How long sentences may be for the task and all models."""
+        """The maximum lengths that the task and all models allow."""
         from fairseq import utils
 
         limits = [model.max_positions() for model in self.models]
         return utils.resolve_max_positions(self.task.max_positions(), *limits)
 
     def words(self, tokens: Any) -> Any:
-        """Return tokens to be scored, and an end: without those of languages, which every reference has."""
+        """Return tokens for scoring, and an end: without language tokens, which every reference would have."""
         dictionary = self.task.target_dictionary
         no_words = {*self.hidden, dictionary.bos(), dictionary.eos()}
         words = [token for token in tokens.tolist() if token not in no_words]
@@ -94,7 +94,7 @@ class Loaded:
 
 
 def load(cfg: Any, subset: str | None = None) -> Loaded:
-    """Return models for a command's options; their task has loaded a ``subset``, if any."""
+    """Load the models of a command's options, and a ``subset`` of the data, if given."""
     from fairseq import checkpoint_utils, tasks, utils
 
     if cfg.common.seed is not None and not cfg.generation.no_seed_provided:
@@ -113,12 +113,12 @@ def load(cfg: Any, subset: str | None = None) -> Loaded:
     )
     if subset is not None:
         task.load_dataset(subset, task_cfg=saved_cfg.task)
-    # One continues the text that it reads, the others translate it.
+    # A language model continues its input; it cannot be in an ensemble with translation models.
     if len({hasattr(model, "encoder") for model in models}) > 1:
-        raise UserError("--path has a language model beside models that translate; give it with --lm-path")
+        raise UserError("--path has both a language model and translation models; give the former with --lm-path")
     language_model = None
     if cfg.generation.lm_path is not None:
-        language_model = _language_model(cfg.generation.lm_path, {**overrides, "data": cfg.task.data}, task)
+        language_model = _load_language_model(cfg.generation.lm_path, {**overrides, "data": cfg.task.data}, task)
 
     device = torch.device("cuda" if torch.cuda.is_available() and not cfg.common.cpu else "cpu")
     for model in models if language_model is None else [*models, language_model]:
@@ -131,13 +131,13 @@ def load(cfg: Any, subset: str | None = None) -> Loaded:
     unknown_words = None
     if cfg.generation.replace_unk is not None:
         unknown_words = UnknownWords(cfg.generation.replace_unk, task, cfg.generation.print_alignment or "hard")
-    generator = _generator(cfg, task, models, language_model, unknown_words)
-    encode, decode = _text_functions(cfg, task)
+    generator = _build_generator(cfg, task, models, language_model, unknown_words)
+    encode, decode = _build_text_functions(cfg, task)
     return Loaded(task, models, generator, saved_cfg, device, decode, encode, unknown_words)
 
 
-def _language_model(path: str, overrides: dict[str, Any], task: Any) -> Any:
-    """Return a language model whose tokens are those of a task's translations.
+def _load_language_model(path: str, overrides: dict[str, Any], task: Any) -> Any:
+    """Load a language model with the target dictionary of a task.
 
     Raises:
         UserError: it is another kind of model, or its dictionary differs.
@@ -146,22 +146,24 @@ def _language_model(path: str, overrides: dict[str, Any], task: Any) -> Any:
 
     (model,), _, own_task = checkpoint_utils.load_model_ensemble_and_task([path], arg_overrides=overrides, task=None)
     if hasattr(model, "encoder"):
-        raise UserError(f"--lm-path {path} is no language model, but one that translates; give it with --path")
+        raise UserError(f"--lm-path {path} is a translation model, not a language model; give it with --path")
     if own_task.target_dictionary.symbols != task.target_dictionary.symbols:
         raise UserError(
-            f"--lm-path {path} has another dictionary than the translations; train it on data of fairseq-preprocess "
-            "--only-source --srcdict with their dictionary, such as dict.de.txt"
+            f"--lm-path {path} has another dictionary than the translations; train it on data made with "
+            "fairseq-preprocess --only-source --srcdict and their dictionary, such as dict.de.txt"
         )
     return model
 
 
-def _generator(cfg: Any, task: Any, models: list[Any], language_model: Any, unknown_words: UnknownWords | None) -> Any:
-    """Return what searches for translations.
+def _build_generator(
+    cfg: Any, task: Any, models: list[Any], language_model: Any, unknown_words: UnknownWords | None
+) -> Any:
+    """Build the sequence generator.
 
     Raises:
-        UserError: an option of generation has no effect on it.
+        UserError: a generation option has no effect on it.
     """
-    # Replacing words needs an alignment, which is not printed unless it is asked for.
+    # --replace-unk needs an alignment; it is printed only with --print-alignment.
     generation = cfg.generation.copy()
     if unknown_words is not None:
         generation.print_alignment = unknown_words.alignment
@@ -174,10 +176,10 @@ def _generator(cfg: Any, task: Any, models: list[Any], language_model: Any, unkn
     return generator
 
 
-def _text_functions(cfg: Any, task: Any) -> tuple[Callable[[str], str], Callable[[str], str]]:
-    """Return what tokenizes text and splits it into subwords, and the inverse."""
+def _build_text_functions(cfg: Any, task: Any) -> tuple[Callable[[str], str], Callable[[str], str]]:
+    """Return a function that tokenizes text and splits it into subwords, and its inverse."""
     tokenizer, bpe = task.build_tokenizer(cfg.tokenizer), task.build_bpe(cfg.bpe)
-    # What --post-process has joined has no subwords any more.
+    # After --post-process with the same subwords, there is nothing left to join.
     is_joined = cfg.common_eval.post_process == provenance.settings_in("bpe", cfg).get("bpe")
 
     def encode(text: str) -> str:
@@ -196,7 +198,7 @@ def _text_functions(cfg: Any, task: Any) -> tuple[Callable[[str], str], Callable
 def require_recorded(overrides: Collection[str], cfg: Any) -> None:
     """Raise UserError unless the first checkpoint records each option of ``--model-overrides``.
 
-    It is read without them, since fairseq writes any name into the options of a model.
+    The checkpoint is loaded without the overrides, since fairseq adds any name to the options of a model.
     """
     from fairseq import checkpoint_utils, utils
 
@@ -208,26 +210,26 @@ def require_recorded(overrides: Collection[str], cfg: Any) -> None:
         path, saved.checkpoint_suffix, 0, saved.checkpoint_shard_count
     )
     recorded = checkpoint_utils.load_checkpoint_to_cpu(file)["cfg"]
-    # Options that are newer than the checkpoint are declared.
+    # Options newer than the checkpoint are not recorded, but declared by the architecture.
     dataclass = provenance.options_class(provenance.architecture_of(recorded["model"]))
     declared = getattr(dataclass, "__dataclass_fields__", {})
-    known = {*declared, *_names_in(OmegaConf.to_container(recorded))}
+    known = {*declared, *_list_option_names(OmegaConf.to_container(recorded))}
     for name in overrides:
         if name not in known:
-            raise UserError(f"--model-overrides {name!r} is no option that {path} records; check the name")
+            raise UserError(f"--model-overrides {name!r} is not an option in {path}; check the name")
 
 
-def _names_in(options: Any) -> Iterator[str]:
-    """Yield the names of options, and of those in any of their parts."""
+def _list_option_names(options: Any) -> Iterator[str]:
+    """Yield the names of options, including those in nested groups."""
     options = vars(options) if isinstance(options, Namespace) else options
     if isinstance(options, dict):
         for name, value in options.items():
             yield name
-            yield from _names_in(value)
+            yield from _list_option_names(value)
 
 
 def translate_data(cfg: Any, output: IO[str]) -> Any:
-    """Translate a subset of binarized data, a shard of it if asked for; return the scorer.
+    """Translate a subset of binarized data, or a shard of it; return the scorer.
 
     Raises:
         UserError: options do not fit one another, the models or the data.
@@ -244,17 +246,17 @@ def translate_data(cfg: Any, output: IO[str]) -> Any:
     loaded = load(cfg, cfg.dataset.gen_subset)
     dataset = loaded.task.dataset(cfg.dataset.gen_subset)
     progress = progress_bar.progress_bar(
-        _batches(cfg, loaded, dataset),
+        _make_batches(cfg, loaded, dataset),
         log_format=cfg.common.log_format,
         log_interval=cfg.common.log_interval,
         default_log_format=("tqdm" if not cfg.common.no_progress_bar else "simple"),
     )
-    scorer = scoring.build_scorer(_scoring(cfg), loaded.task.target_dictionary)
+    scorer = scoring.build_scorer(_choose_scoring(cfg), loaded.task.target_dictionary)
     printer = _Printer(cfg, loaded, output)
 
     timer, speed, sentences, is_scored = StopwatchMeter(), TimeMeter(), 0, True
     for sample in progress:
-        if "net_input" not in sample:  # fills up a shard that has a batch less than others
+        if "net_input" not in sample:  # an empty batch, which pads a shard with fewer batches than the others
             continue
         sample = loaded.moved(sample)
         prefix = sample["target"][:, : cfg.generation.prefix_size] if cfg.generation.prefix_size > 0 else None
@@ -272,25 +274,25 @@ def translate_data(cfg: Any, output: IO[str]) -> Any:
         sentences += sample["nsentences"] if "nsentences" in sample else sample["id"].numel()
 
     logger.info("NOTE: hypothesis and token scores are output in base 2")
-    seconds = max(float(timer.sum), 1e-9)  # 0 where a shard has no sentence
+    seconds = max(float(timer.sum), 1e-9)  # the sum is 0 if a shard has no sentence
     logger.info(
         f"Translated {sentences:,} sentences ({timer.n:,} tokens) in {timer.sum:.1f}s ({sentences / seconds:.2f} "
         f"sentences/s, {timer.n / seconds:.2f} tokens/s)"
     )
     if is_scored and sentences:  # a shard without sentences has no score
         if cfg.bpe and not cfg.generation.sacrebleu:
-            how = "by splitting detokenized text at spaces" if cfg.common_eval.post_process else "of subwords"
-            logger.warning("BLEU is computed %s; --sacrebleu computes it of words, as papers do", how)
+            unit = "words split at spaces" if cfg.common_eval.post_process else "subwords"
+            logger.warning("BLEU is computed on %s; --sacrebleu computes it on words, as papers do", unit)
         result = scorer.result_string()
         print(f"Generate {cfg.dataset.gen_subset} with beam={cfg.generation.beam}: {result}", file=output)
     return scorer
 
 
-def _batches(cfg: Any, loaded: Loaded, dataset: Any) -> Any:
+def _make_batches(cfg: Any, loaded: Loaded, dataset: Any) -> Any:
     """Return the batches of a data set, or of a shard of it."""
     options = cfg.dataset
     batch_size = options.batch_size
-    if options.num_shards > 1:  # of few sentences, every shard gets a part
+    if options.num_shards > 1:  # even with few sentences, every shard gets some
         share = max(1, math.ceil(len(dataset) / options.num_shards))
         batch_size = share if batch_size is None else min(batch_size, share)
     return loaded.task.get_batch_iterator(
@@ -308,15 +310,15 @@ def _batches(cfg: Any, loaded: Loaded, dataset: Any) -> Any:
     ).next_epoch_itr(shuffle=False)
 
 
-def _scoring(cfg: Any) -> Any:
-    """Return how translations are scored: as asked for with ``--scoring``, and with ``--sacrebleu`` by sacrebleu."""
+def _choose_scoring(cfg: Any) -> Any:
+    """Return the options of the scorer: those of ``--scoring``, or sacrebleu's with ``--sacrebleu``."""
     from fairseq.scoring.bleu import SacrebleuConfig
 
     name = getattr(cfg.scoring, "_name", None)
     if not cfg.generation.sacrebleu or name == "sacrebleu":
         return cfg.scoring
     if name not in (None, "bleu"):  # bleu is the default
-        raise UserError(f"--scoring {name} and --sacrebleu ask for two scores; give one of them")
+        raise UserError(f"--scoring {name} does not go with --sacrebleu; leave one of them out")
     return OmegaConf.structured(SacrebleuConfig(_name="sacrebleu"))
 
 
@@ -388,7 +390,7 @@ class _Printer:
         if "src_tokens" in sample["net_input"]:
             source_tokens = utils.strip_pad(sample["net_input"]["src_tokens"][row], pad)
         if loaded.unknown_words is not None:
-            source = _original_text(dataset.src, number)
+            source = _read_original_text(dataset.src, number)
             source_words = source.split()
         elif loaded.source_dictionary is not None:
             source = loaded.source_dictionary.string(source_tokens, self._post_process)
@@ -399,7 +401,7 @@ class _Printer:
         if sample["target"] is not None:
             target_tokens = utils.strip_pad(sample["target"][row], pad).int().cpu()
             if loaded.unknown_words is not None:
-                target = _original_text(dataset.tgt, number)
+                target = _read_original_text(dataset.tgt, number)
             else:
                 target = dictionary.string(
                     target_tokens, self._post_process, escape_unk=True, extra_symbols_to_ignore=loaded.hidden
@@ -488,7 +490,7 @@ class _Printer:
             print(f"{letter}-{number}\t{text}", file=self._output)
 
 
-def _original_text(dataset: Any, number: int) -> str:
+def _read_original_text(dataset: Any, number: int) -> str:
     """Return a sentence of a data set, or of the one that it wraps, as it was written."""
     while not hasattr(dataset, "get_original_text"):
         if not hasattr(dataset, "dataset"):

@@ -52,7 +52,7 @@ def run_command(name: str, run: Callable[[], Any]) -> int:
         print("interrupted", file=sys.stderr)
         return 130  # as shells have it
     except Exception as error:
-        problem = _problem_of_stdout(error)
+        problem = _describe_stdout_error(error)
         if problem is None:
             return fail(name, error)
         # Python would flush once more at the end, and report the error again.
@@ -75,11 +75,11 @@ def fail(name: str, error: Exception) -> int:
             sentence += f"; the traceback {_keep_traceback(name, error)}"
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error)
-    print(_printable(sentence), file=sys.stderr)
+    print(_escape_unprintable(sentence), file=sys.stderr)
     return 1
 
 
-def _printable(sentence: str) -> str:
+def _escape_unprintable(sentence: str) -> str:
     """Return a sentence with escapes for what may end lines or control a terminal, as parts of files may."""
     letters = []
     for letter in sentence:
@@ -110,7 +110,7 @@ def without_traceback_option(arguments: list[str]) -> list[str]:
     return [argument for argument in arguments if argument != TRACEBACK_OPTION]
 
 
-def _problem_of_stdout(error: Exception) -> str | None:
+def _describe_stdout_error(error: Exception) -> str | None:
     """Return a sentence about stdout or an unnamed file that could not be written; "" where a reader has closed it.
 
     For all other errors it is None.

@@ -1,8 +1,8 @@
 """The patches of fairseq, by subject; those of one module of fairseq are applied in this order.
 
-Each is a function with the decorator :func:`fairseq_compat.patching.patch`. The first paragraph of its docstring says
-what is wrong without it; ``fairseq-depthwise doctor`` prints that. A module of fairseq is typed ``Any``: it has no type
-hints to check against.
+Each is a function with the decorator :func:`fairseq_compat.patching.patch`. Its docstring opens with fairseq's fault,
+which ``fairseq-depthwise doctor`` lists; the paragraph after it says what the patch does. Modules of fairseq are typed
+``Any``, because they have no type hints to check against.
 """
 
 from fairseq_compat.patches import (  # noqa: F401, I001  # importing registers them

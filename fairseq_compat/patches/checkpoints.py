@@ -21,11 +21,11 @@ from fairseq_compat.recorded_files import FILES_OF_TASKS, recorded_file
 
 @patch(mentioned="torch.load")
 def load_without_running_code(module: Any) -> None:
-    """PyTorch 2.6 and newer refuse fairseq's checkpoints, older ones run whatever code is in them.
+    """PyTorch 2.6 and newer refuse fairseq's checkpoints; older versions run whatever code is in them.
 
-    In every module of fairseq that mentions ``torch.load`` it becomes :func:`fairseq_compat.checkpoints.load`, which
-    builds what a checkpoint needs and nothing else, on every PyTorch. Where checkpoints are read, the file must be one.
-    What processes of a run send each other, through memory, is loaded as it is.
+    Here every module of fairseq that mentions ``torch.load`` gets :func:`fairseq_compat.checkpoints.load` in its place,
+    which builds plain values and tensors and nothing else, on every PyTorch. In ``checkpoint_utils`` the file must be a
+    checkpoint. What the processes of a run send each other through memory is loaded as before.
     """
 
     def load(file: IO[bytes], map_location: Any = None) -> Any:
@@ -36,7 +36,7 @@ def load_without_running_code(module: Any) -> None:
             checkpoints.require_checkpoint(state, getattr(file, "name", "the checkpoint"))
         return state
 
-    # A module may mention torch.load in a comment alone.
+    # A module may mention torch.load only in a comment.
     if hasattr(module, "torch"):
         module.torch = Overlay(module.torch, load=load)
 
@@ -45,14 +45,14 @@ def load_without_running_code(module: Any) -> None:
 def check_archive_members(module: Any) -> None:
     """An archive that ``from_pretrained`` unpacks can write files anywhere, or move a folder of the user's away.
 
-    fairseq unpacks every member under the name that it has in the archive, ``../../.profile`` too. Names that lead out
-    of the archive's own folder are refused here, and so is what is neither file nor folder nor a link within.
+    fairseq unpacks every member under its name in the archive, even ``../../.profile``. Here names that lead out of the
+    archive's folder are refused, and so is everything but files, folders and links within it.
     """
     module.tarfile = Overlay(tarfile, open=_CheckedArchive.open)
 
 
 class _CheckedArchive(tarfile.TarFile):
-    """An archive that is looked at when its names are asked for, which fairseq does before it unpacks it."""
+    """An archive that is checked when its names are listed, which fairseq does before it unpacks it."""
 
     def getnames(self) -> list[str]:
         for member in self.getmembers():
@@ -71,13 +71,14 @@ def _leads_out(path: str) -> bool:
 def write_checkpoints_atomically(module: Any) -> None:
     """A kill or a full disk during saving leaves half a ``checkpoint_last.pt``, the file that a restart reads.
 
-    fairseq writes the first file of a save aside and renames it without flushing, then copies it in place to
-    ``checkpoint_best.pt`` and ``checkpoint_last.pt``. Here every one of them is written aside, flushed and renamed.
+    fairseq writes the first file of a save to a temporary file and renames it without flushing, then overwrites
+    ``checkpoint_best.pt`` and ``checkpoint_last.pt`` with copies. Here each is written to a temporary file, flushed
+    and renamed.
     """
 
     @replaces(module, "torch_persistent_save")
     def torch_persistent_save(original: Any, obj: Any, filename: str, async_write: bool = False) -> None:
-        for _ in range(2):  # as in fairseq: failures of network file systems may pass
+        for _ in range(2):  # fairseq retries, too: failures of network file systems may be temporary
             with suppress(OSError):
                 return checkpoints.save(obj, filename)
         return checkpoints.save(obj, filename)
@@ -93,12 +94,12 @@ def write_checkpoints_atomically(module: Any) -> None:
 
 @patch("fairseq.checkpoint_utils", before="load_checkpoint")
 def refuse_missing_checkpoints(cfg: Any, trainer: Any) -> None:
-    """A checkpoint that is not there, or is no file: a training starts from nothing, and one line of the log says so.
+    """If a checkpoint is missing, or not a file, a training starts from scratch, and only a line of the log says so.
 
-    Here all are refused, but for a file that is missing in the training's own ``--save-dir``: commands name
-    ``checkpoint_last.pt`` there to resume from, and at their first start there is none.
+    Here it is refused, unless it is missing in the training's own ``--save-dir``: commands give ``checkpoint_last.pt``
+    there to resume from, and before their first start it does not exist.
     """
-    # One process reads it, and others may see other disks. The files of parts of a model have other names.
+    # Only one process reads the file; others may see other disks. Sharded models have files with other names.
     if not trainer.is_data_parallel_master or trainer.checkpoint_suffix:
         return
     last = os.path.join(cfg.save_dir, "checkpoint_last.pt")
@@ -113,16 +114,16 @@ def refuse_missing_checkpoints(cfg: Any, trainer: Any) -> None:
         is_own = path and os.path.realpath(os.path.dirname(path)) == os.path.realpath(cfg.save_dir)
         if os.path.lexists(path) or not is_own:
             raise UserError(
-                f"{option} {path or repr(path)} is no file; give a checkpoint, or leave it out: a training resumes "
-                f"from {last} by itself, which has to be a file"
+                f"{option} {path or repr(path)} is not a file; give a checkpoint, or leave the option out: a training "
+                f"resumes from {last} by default, which must be a file"
             )
 
 
 @patch("fairseq.checkpoint_utils", function="_upgrade_state_dict")
 def accept_weights_alone(original: Any, state: dict[str, Any]) -> dict[str, Any]:
-    """A checkpoint of nothing but options and weights is taken for one of 2018, and ends in ``KeyError: 'best_loss'``.
+    """A checkpoint with only options and weights is taken for one of 2018, and ends in ``KeyError: 'best_loss'``.
 
-    Here it is one of a model that was trained for no updates.
+    Here it is read like the checkpoint of a model that was trained for 0 updates.
     """
     # Checkpoints of 2018 have best_loss and epoch instead.
     if not state.get("optimizer_history") and "best_loss" not in state:
@@ -137,9 +138,9 @@ def accept_weights_alone(original: Any, state: dict[str, Any]) -> dict[str, Any]
 def compare_checkpoint_with_data(module: Any) -> None:
     """A checkpoint is used silently with dictionaries, languages or options that it was not trained with.
 
-    Here what it records is compared with the data and ``--model-overrides``; its model may not be far larger than its
-    values, and its parameters must be numbers. Files of its task are looked for beside it. Training reads checkpoints
-    in another way.
+    Here its record is compared with the data and ``--model-overrides``, its options may not build a model far larger
+    than the file, and its parameters must be finite. Files that its task names are looked for beside it. Training does
+    not read checkpoints this way.
     """
 
     @replaces(module, "load_checkpoint_to_cpu")
@@ -161,7 +162,7 @@ def compare_checkpoint_with_data(module: Any) -> None:
         num_shards: int = 1,
         state: Any = None,
     ) -> Any:
-        if num_shards > 1:  # whose parts are no model; only the command line can ask for that
+        if num_shards > 1:  # a single shard is not a model that could be checked; only the command line can give this
             return original(filenames, arg_overrides, task, strict, suffix, num_shards, state)
         models, cfg = [], None
         for filename in filenames:
@@ -178,10 +179,10 @@ def compare_checkpoint_with_data(module: Any) -> None:
 
 
 def _prepare_checkpoint(checkpoint: Any, path: str, task: Any, overrides: Mapping[str, Any]) -> provenance.Record:
-    """Return what a checkpoint records, and set its options so that its model can be built.
+    """Return the record of a checkpoint, and set its options so that its model can be built.
 
     Raises:
-        UserError: its architecture is unknown, or it was trained with other data than the task's, if there is one.
+        UserError: its architecture is unknown, or it was trained with other data than that of ``task`` (may be None).
     """
     from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 
@@ -192,14 +193,14 @@ def _prepare_checkpoint(checkpoint: Any, path: str, task: Any, overrides: Mappin
     recorded = {**provenance.languages_in(options_of_task), **provenance.recorded_in(checkpoint)}
     if task is None:
         _set_paths_of_task_files(options_of_task, path, overrides)
-    else:  # before tensors of other sizes are a longer sentence
+    else:  # compared early: an error about tensor sizes would be harder to understand
         provenance.require_same(path, recorded, provenance.of_task(task), provenance.data_of(task))
     checkpoints.forget_initial_values(model)
     return recorded
 
 
 def _set_paths_of_task_files(options: Any, path: str, overrides: Mapping[str, Any]) -> None:
-    """Set those options of a task that a checkpoint records, and that are files, to where the files are now."""
+    """Set the options of a task that name files, as recorded in a checkpoint, to where the files are now."""
     for name in FILES_OF_TASKS:
         recorded = getattr(options, name, None)
         if recorded and name not in overrides:
@@ -213,7 +214,10 @@ def _set_paths_of_task_files(options: Any, path: str, overrides: Mapping[str, An
 def require_equal_shared_parameters(
     original: Any, self: Any, state_dict: Any, strict: bool = True, **kwargs: Any
 ) -> Any:
-    """Where an option makes several tables one, and a checkpoint has different ones, the last one is taken silently."""
+    """If an option shares embeddings, and a checkpoint has different values for them, the last ones are used silently.
+
+    Here such a checkpoint is refused.
+    """
     loaded = original(self, state_dict, strict, **kwargs)
     if strict:
         checkpoints.require_one_value(self, state_dict)
@@ -224,10 +228,10 @@ def require_equal_shared_parameters(
 def find_files_beside_checkpoint(
     original: Any, model_name_or_path: str, checkpoint_file: str = "model.pt", *args: Any, **options: Any
 ) -> Any:
-    """``from_pretrained`` takes subwords of the current folder whose name a checkpoint records, or from a network.
+    """``from_pretrained`` reads subword files with recorded names from the current folder, or downloads them.
 
-    Here a recorded file is looked for beside the checkpoint first, all is compared with the checkpoint's record, and
-    subwords that fairseq would fetch are refused unless the caller asks for them.
+    Here a recorded file is looked for beside the checkpoint first, everything is compared with the checkpoint's record,
+    and downloads are refused unless the caller asks for them.
     """
     loaded = original(model_name_or_path, checkpoint_file, *args, **options)
     cfg = loaded["args"]
@@ -245,23 +249,26 @@ def find_files_beside_checkpoint(
 
 
 def _refuse_downloads(model: str, subwords: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Raise UserError where subwords of a checkpoint are fetched from a network, and no option of the call asks so."""
+    """Raise UserError if fairseq would download subword files, and no argument of the call asks for it."""
     name = subwords.get("bpe")
     if name in ("gpt2", "bert", "hf_byte_bpe", "byte_bpe"):
         is_refused, remedy = "bpe" not in options, f"bpe={name!r} allows it"
     else:
-        is_refused, remedy = any("://" in str(value) for value in subwords.values()), "give their paths, as bpe_codes"
+        is_refused, remedy = (
+            any("://" in str(value) for value in subwords.values()),
+            "give their paths, such as bpe_codes",
+        )
     if is_refused:
-        raise UserError(f"{model} was trained with --bpe {name}, whose files are fetched; {remedy}")
+        raise UserError(f"{model} was trained with --bpe {name}, whose files would be downloaded; {remedy}")
 
 
 @patch("fairseq.optim.fp16_optimizer")
 def save_master_weights(module: Any) -> None:
     """A resumed training in bf16 or fp16 starts from rounded weights, not from the float32 ones that it updates.
 
-    fairseq keeps a float32 master of every parameter and saves only the model's half-precision values. Here the masters
-    are in the optimizer's state, and a resumed training ends like one that was never stopped. A checkpoint without them
-    is loaded as before, and a weight that was changed meanwhile counts for more than its master.
+    fairseq keeps a float32 master copy of every parameter, but saves only the model's half-precision values. Here the
+    master copies are in the optimizer's state, and a resumed training gives identical results. A checkpoint without
+    them is loaded as before, and a weight that was changed meanwhile takes precedence over its master copy.
     """
 
     @replaces(module._FP16OptimizerMixin, "state_dict")
@@ -275,18 +282,18 @@ def save_master_weights(module: Any) -> None:
 
 
 def _list_masters(optimizer: Any) -> list[Any]:
-    """Return the float32 values that an optimizer updates: one of each parameter, or one vector of all."""
-    masters = optimizer.fp32_params  # a dictionary by device, if flat
+    """Return the float32 tensors that an optimizer updates: one per parameter, or one vector of all parameters."""
+    masters = optimizer.fp32_params  # if flat, a dictionary by device
     return list(masters.values()) if isinstance(masters, dict) else list(masters)
 
 
 def _restore_masters(optimizer: Any, saved: list[Any]) -> None:
-    """Give saved masters to the weights that they belong to, which are those that they are rounded to."""
+    """Copy saved master values to an optimizer where they round to its present half-precision weights."""
     weights, masters = list(optimizer.fp16_params), _list_masters(optimizer)
     if not saved or sum(map(torch.numel, saved)) != sum(map(torch.numel, weights)):
         return
     with torch.no_grad():
-        # All are in the order of the weights, whether one by one or as one vector.
+        # One tensor per weight or one vector of all: either way the order is that of the weights.
         saved_values, rounded, values = (_flatten_tensors(tensors) for tensors in (saved, weights, masters))
         restored = torch.where(saved_values.to(rounded.dtype) == rounded, saved_values, values)
         parts = restored.split([master.numel() for master in masters])
@@ -300,7 +307,10 @@ def _flatten_tensors(tensors: list[Any]) -> torch.Tensor:
 
 @patch("fairseq_cli.interactive", before="main")
 def compare_text_options(cfg: Any) -> None:
-    """``fairseq-interactive`` silently accepts a tokenizer or subwords that a model was not trained with."""
+    """``fairseq-interactive`` silently accepts a tokenizer or subwords that a model was not trained with.
+
+    Here they are compared with the record of each checkpoint.
+    """
     from fairseq.utils import split_paths
 
     cfg = as_configuration(cfg)

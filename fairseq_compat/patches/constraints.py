@@ -14,9 +14,9 @@ from fairseq_compat.patching import patch
 
 @patch("fairseq_cli.interactive", before="make_batches")
 def refuse_unknown_constraint_words(lines: list[str], cfg: Any, task: Any, encode_fn: Callable[[str], str]) -> None:
-    """A constraint that the dictionary does not have puts ``<unk>`` into the translation, and an empty one ends it all.
+    """A constraint with an unknown word puts ``<unk>`` into the translation, and an empty one ends the command.
 
-    Here the first is refused, and the second, which two tabs in a row make, is ignored.
+    Here the former is refused, and the latter (two tabs in a row) is ignored.
     """
     if not cfg.generation.constraints:
         return
@@ -29,16 +29,16 @@ def refuse_unknown_constraint_words(lines: list[str], cfg: Any, task: Any, encod
             for word in encode_fn(words).split():
                 if dictionary.index(word) in no_words:
                     raise UserError(
-                        f"--constraints: {word!r} is not in the model's dictionary, so no translation can have it; "
-                        "leave it out, or write it as in the text of the training"
+                        f"--constraints: {word!r} is not in the model's dictionary, so no translation can contain it; "
+                        "leave it out, or write it as in the training data"
                     )
 
 
 @patch("fairseq.sequence_generator", before="SequenceGenerator._generate")
 def refuse_impossible_constraints(self: Any, sample: dict[str, Any], constraints: Any) -> None:
-    """Constraints that no translation can meet are an assertion in the middle of a text.
+    """Constraints that no translation can satisfy fail an assertion in the middle of a text.
 
-    They have more words than a translation may have, or ``</s>``.
+    They have more tokens than a translation may have, or contain ``</s>``. Here an error says which.
     """
     if constraints is not None and constraints.size(1) > 1:
         length = sample["net_input"]["src_tokens"].size(1)
@@ -48,7 +48,7 @@ def refuse_impossible_constraints(self: Any, sample: dict[str, Any], constraints
 
 
 def _require_satisfiable(generator: Any, packed: Any, longest: int) -> None:
-    """Raise UserError unless a translation of ``longest`` tokens can meet packed constraints."""
+    """Raise UserError unless a translation of ``longest`` tokens can satisfy packed constraints."""
     from fairseq.token_generation_constraints import unpack_constraints
 
     tokens: list[int] = []
@@ -59,4 +59,4 @@ def _require_satisfiable(generator: Any, packed: Any, longest: int) -> None:
         problem = f"the constraints {words!r} have {len(tokens)} tokens, and a translation may have {longest}"
         raise UserError(f"{problem}; give fewer, or larger --max-len-a and --max-len-b")
     if generator.eos in tokens or generator.pad in tokens:
-        raise UserError(f"the constraints {words!r} have a symbol in them that is no word; leave it out")
+        raise UserError(f"the constraints {words!r} contain a symbol that is not a word; leave it out")

@@ -23,20 +23,20 @@ from fairseq_compat.patches.dictionaries import OVERWRITE
 from fairseq_compat.patching import Overlay, patch, replaces
 from fairseq_compat.text import TextFile
 
-#: Where fairseq loads data of many languages.
+#: The module with which fairseq loads multilingual data.
 MANAGER = "fairseq.data.multilingual.multilingual_data_manager"
 
 
 @patch("fairseq.data.indexed_dataset")
 def refuse_damaged_data(module: Any) -> None:
-    """Damaged data files are read beyond or beside their sentences, and hundreds are ``Too many open files``.
+    """Damaged data files are read at wrong offsets or past their end, and hundreds end in ``Too many open files``.
 
-    Here the sentences must lie one after the other from the beginning of the file to its end, and the tokens in the
-    dictionary; fairseq reads most files once before it uses them, so this takes little. A process may open as many
-    files as the system's hard limit allows.
+    Here the sentences must fill the file without gaps, and the tokens must be in the dictionary; fairseq reads most
+    files once before it uses them, so this costs little. A process may open as many files as the system's hard limit
+    allows.
     """
 
-    @replaces(module, "get_indexed_dataset_to_local")  # is asked before any file is opened
+    @replaces(module, "get_indexed_dataset_to_local")  # called before any file is opened
     def get_indexed_dataset_to_local(original: Any, path: str) -> Any:
         require_file(f"{path}.idx")
         require_file(f"{path}.bin")
@@ -46,67 +46,67 @@ def refuse_damaged_data(module: Any) -> None:
     def make_dataset(
         original: Any, path: str, impl: Any, fix_lua_indexing: bool = False, dictionary: Any = None
     ) -> Any:
-        # Each data set keeps its files open, and hundreds of directions have thousands.
+        # Each data set keeps its files open, which makes thousands for hundreds of directions.
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if resource.RLIM_INFINITY not in (soft, hard):  # no more than programs expect
+        if resource.RLIM_INFINITY not in (soft, hard):  # at most 65,536: some programs cannot cope with more
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2**16)), hard))
-        if impl is None or _is_alignment(path):  # the former as load_indexed_dataset does
+        if impl is None or _is_alignment(path):  # load_indexed_dataset infers None, too
             impl = module.infer_dataset_impl(path)
-        if os.path.isfile(f"{path}.bin") and os.path.getsize(f"{path}.bin") == 0:  # which cannot be mapped
-            raise UserError(f"{path}.bin has no sentences; make the data of a text that has lines, or leave it out")
+        if os.path.isfile(f"{path}.bin") and os.path.getsize(f"{path}.bin") == 0:  # an empty file cannot be mapped
+            raise UserError(f"{path}.bin has no sentences; make it from a text that is not empty, or leave it out")
         dataset = original(path, impl, fix_lua_indexing, dictionary)
         if isinstance(dataset, module.MMapIndexedDataset):
-            places = numpy.append(dataset._index._pointers, os.path.getsize(f"{path}.bin"))
-            _require_consistent_data(path, dataset._index.dtype, dataset.sizes, places, dictionary)
+            offsets = numpy.append(dataset._index._pointers, os.path.getsize(f"{path}.bin"))
+            _require_consistent_data(path, dataset._index.dtype, dataset.sizes, offsets, dictionary)
         elif isinstance(dataset, module.IndexedDataset):  # lazy or cached; their tokens may be counted from 1
             if not numpy.array_equal(dataset.dim_offsets, numpy.arange(len(dataset) + 1)):
                 raise _damaged_data_error(path)
-            places = dataset.data_offsets * dataset.element_size
+            offsets = dataset.data_offsets * dataset.element_size
             _require_consistent_data(
-                path, dataset.dtype, dataset.sizes, places, dictionary, lowest=int(fix_lua_indexing)
+                path, dataset.dtype, dataset.sizes, offsets, dictionary, lowest=int(fix_lua_indexing)
             )
         return dataset
 
 
-def _require_consistent_data(path: str, dtype: Any, sizes: Any, places: Any, dictionary: Any, lowest: int = 0) -> None:
-    """Raise UserError unless sentences fill a data file, and their tokens are in a dictionary, if it is given.
+def _require_consistent_data(path: str, dtype: Any, sizes: Any, offsets: Any, dictionary: Any, lowest: int = 0) -> None:
+    """Raise UserError unless sentences fill a data file, and their tokens are in the dictionary, if there is one.
 
     Args:
-        path: of the files, without their endings.
-        dtype: the type of tokens.
-        sizes: of sentences in tokens.
-        places: where sentences begin, and where the last one ends, in bytes.
-        dictionary: of the tokens.
+        path: path of the files, without .bin and .idx.
+        dtype: type of the token numbers.
+        sizes: lengths of the N sentences in tokens (N).
+        offsets: the first byte of each sentence, and the end of the last (N + 1).
+        dictionary: the dictionary of the tokens, or None.
         lowest: the number of the first token.
     """
     size = os.path.getsize(f"{path}.bin")
     # int64: the sums of 32-bit sizes overflow.
     ends = numpy.cumsum(sizes, dtype=numpy.int64) * numpy.dtype(dtype).itemsize
-    is_whole = numpy.array_equal(places, numpy.append(0, ends)) and places[-1] == size
+    is_whole = numpy.array_equal(offsets, numpy.append(0, ends)) and offsets[-1] == size
     if not is_whole or (sizes < 0).any():
         raise _damaged_data_error(path)
     if dictionary is None or size == 0:
         return
-    # Mapped, so that the file need not fit into memory.
+    # Memory-mapped, since the file may be larger than memory.
     tokens: Any = numpy.memmap(f"{path}.bin", dtype, "r")
     if not lowest <= tokens.min() <= tokens.max() < len(dictionary) + lowest:
         raise UserError(
             f"{path}.bin has the token number {tokens.max() - lowest}, and its dictionary {len(dictionary)} "
-            "entries: it is damaged, or was made with another dictionary"
+            "entries: the file is damaged, or was made with another dictionary"
         )
 
 
 def _damaged_data_error(path: str) -> UserError:
-    return UserError(f"{path}.idx is damaged: its sentences are not those of {path}.bin; make the data anew")
+    return UserError(f"{path}.idx is damaged: its sentences are not those of {path}.bin; run fairseq-preprocess again")
 
 
 @patch("fairseq.data.indexed_dataset")
 def read_sentences_by_offset(module: Any) -> None:
     """Data that was made with ``--dataset-impl cached`` or ``lazy`` ends a training in a ``KeyError``.
 
-    The trainer takes a batch before the cache is filled. Processes that load ``lazy`` data move each other's place in
-    the file, so that they may get other sentences. Here each sentence is read from its own place. Alignments are no
-    words: they are binarized even beside ``raw`` texts, where fairseq does not look for them.
+    The trainer takes a batch before the cache is filled, and processes that load ``lazy`` data share one position in
+    the file, so that they may read other sentences. Here each sentence is read at its own offset. Alignments are also
+    found beside ``raw`` texts, where they are binarized and fairseq does not look for them.
     """
 
     @replaces(module, "dataset_exists")
@@ -119,7 +119,7 @@ def read_sentences_by_offset(module: Any) -> None:
         self.check_index(i)
         if not self.data_file:
             self.read_data(self.path)
-        # pread leaves the place in the file, which processes share, as it is.
+        # pread does not move the position in the file, which processes share.
         start, end = (int(offset) * self.element_size for offset in self.data_offsets[i : i + 2])
         content = os.pread(self.data_file.fileno(), end - start, start)
         tokens = torch.from_numpy(numpy.frombuffer(content, self.dtype).astype(numpy.int64))
@@ -131,15 +131,15 @@ def read_sentences_by_offset(module: Any) -> None:
 
 
 def _is_alignment(path: str) -> bool:
-    """Return whether a data file, without its ending, has alignments, as train.align.en-de."""
+    """Return whether a data file, such as train.align.en-de, has alignments."""
     return os.path.basename(path).split(".")[1:2] == ["align"]
 
 
 @patch("fairseq.data.indexed_dataset", function="MMapIndexedDatasetBuilder.finalize")
 def write_offsets_beyond_2_gib(original: Any, self: Any, index_file: str) -> None:
-    """If several ``--workers`` make more than 2 GiB of data, the index is wrong, and no training can read them.
+    """If several ``--workers`` make more than 2 GiB of data, the index is wrong, and no training can read the data.
 
-    Sizes from a worker's index have 32 bits, and with NumPy 2 so have their sums.
+    Sizes from a worker's index have 32 bits, and with NumPy 2 so do their sums. Here they are Python integers.
     """
     self._sizes = [int(size) for size in self._sizes]
     original(self, index_file)
@@ -147,8 +147,11 @@ def write_offsets_beyond_2_gib(original: Any, self: Any, index_file: str) -> Non
 
 @patch("fairseq.data.fasta_dataset", function="FastaDataset._build_index")
 def refuse_fasta(original: Any, self: Any, path: str) -> Any:
-    """``--dataset-impl fasta`` puts the name of a data file into a shell's command line, where it can be a command."""
-    raise UserError("--dataset-impl fasta runs a shell with names of files; give another one, such as mmap")
+    """``--dataset-impl fasta`` puts the name of a data file into a shell command, so that a name can run code.
+
+    Here the option is refused.
+    """
+    raise UserError("--dataset-impl fasta passes file names to a shell; give another implementation, such as mmap")
 
 
 @patch(
@@ -158,10 +161,10 @@ def refuse_fasta(original: Any, self: Any, path: str) -> Any:
     "fairseq.modules.dynamic_crf_layer",
 )
 def restore_numpy_aliases(module: Any) -> None:
-    """``--num-batch-buckets``, ``nacrf_transformer`` and others use what NumPy has removed, and stop.
+    """``--num-batch-buckets``, ``nacrf_transformer`` and others use names that NumPy has removed, and stop.
 
-    These are ``np.int`` and ``np.float``, gone with 1.24, ``np.compat``, gone with 2.0, and the argument
-    ``interpolation`` of ``np.percentile``, gone with 2.4.
+    Here they get them back: ``np.int`` and ``np.float``, removed in 1.24, ``np.compat``, removed in 2.0, and the
+    argument ``interpolation`` of ``np.percentile``, removed in 2.4.
     """
 
     def percentile(values: Any, percents: Any, interpolation: Any, **options: Any) -> Any:
@@ -172,10 +175,10 @@ def restore_numpy_aliases(module: Any) -> None:
 
 @patch("fairseq.tasks.translation", function="load_langpair_dataset")
 def take_primary_data_once(original: Any, *args: Any, upsample_primary: int = -1, **options: Any) -> Any:
-    """Data of several parts, train and train1, or valid and valid1, end in ``negative dimensions are not allowed``.
+    """Data in several parts, train and train1, or valid and valid1, end in ``negative dimensions are not allowed``.
 
-    fairseq takes the first part -1 times unless ``--upsample-primary`` is given, and leaves it out with 0. The default
-    is 1 here.
+    Unless ``--upsample-primary`` is given, fairseq repeats the first part -1 times; 0 drops it. Here the default is 1,
+    and 0 is refused.
     """
     if upsample_primary < 1 and upsample_primary != -1:
         raise UserError(f"--upsample-primary {upsample_primary} is out of range: 1 or more times")
@@ -184,18 +187,21 @@ def take_primary_data_once(original: Any, *args: Any, upsample_primary: int = -1
 
 @patch("fairseq.data.data_utils", function="_find_extra_valid_paths")
 def compare_subset_names(original: Any, dataset_path: str) -> set[str]:
-    """``--valid-subset valid,valid1`` is refused as if valid1 were not in it: fairseq compares names of files."""
+    """``--valid-subset valid,valid1`` is refused as if valid1 were not in it: fairseq compares file names with it.
+
+    Here the names of subsets are compared.
+    """
     return {path.partition(".")[0] for path in original(dataset_path)}
 
 
 @patch("fairseq.tasks", function="setup_task")
 def infer_missing_language(original: Any, cfg: Any, **kwargs: Any) -> Any:
-    """``-s xx`` or ``-t xx`` alone is ignored: fairseq takes the first pair of languages that the data folder lists.
+    """``-s xx`` or ``-t xx`` alone is ignored: fairseq takes the first language pair that it lists in the data folder.
 
-    A model is then trained, or asked, for another direction than the command says. Here the other language is that of
-    the one pair that fits, and a language without data is refused. The task's languages are recorded with the options,
-    so that its model is not asked for others. Of several folders fairseq reads the dictionaries of the first; those of
-    the others must be the same. ``--lang-pairs`` must have one hyphen each, where tasks of many languages split them.
+    A model is then trained or used for another direction than the command says. Here the other language is that of the
+    only pair that fits, and a language without data is refused. The task's languages are recorded with the options, so
+    that the model is not used for others. Of several data folders fairseq reads only the dictionaries of the first;
+    here those of the others must be equal. Each pair of ``--lang-pairs`` must have one hyphen, where fairseq splits it.
     """
     from fairseq.utils import split_paths
 
@@ -208,7 +214,7 @@ def infer_missing_language(original: Any, cfg: Any, **kwargs: Any) -> Any:
     for folder in more_folders:
         _require_same_dictionaries(folder, first)
     task = original(cfg, **kwargs)
-    # The task may have taken languages from the names of files.
+    # The task may have inferred languages from file names.
     for side in ("source_lang", "target_lang"):
         language = getattr(getattr(task, "cfg", None), side, None)
         if isinstance(language, str) and getattr(cfg, side, language) is None:
@@ -217,7 +223,7 @@ def infer_missing_language(original: Any, cfg: Any, **kwargs: Any) -> Any:
 
 
 def _require_two_languages(pairs: Any) -> None:
-    """Raise UserError where one of ``--lang-pairs``, a list or its text, is not two languages without hyphens."""
+    """Raise UserError unless all of ``--lang-pairs``, a list or a string, are two languages without hyphens."""
     named = pairs.split(",") if isinstance(pairs, str) else list(pairs or ())
     for pair in named if named != [""] else ():  # "" is the default of some tasks
         if pair.count("-") != 1:
@@ -228,15 +234,15 @@ def _require_two_languages(pairs: Any) -> None:
 
 
 def _require_same_dictionaries(folder: str, first: str) -> None:
-    """Raise UserError where a folder of data has another dictionary than the first one."""
+    """Raise UserError if a data folder has another dictionary than the first one."""
     for path in glob(os.path.join(escape(folder), "dict.*.txt")):
         path_in_first = os.path.join(first, os.path.basename(path))
         if os.path.isfile(path_in_first) and _read_symbols(path) != _read_symbols(path_in_first):
-            raise UserError(f"{path} is another dictionary than {path_in_first}; make the data with one, --srcdict")
+            raise UserError(f"{path} differs from {path_in_first}; make all data with one dictionary, --srcdict")
 
 
 def _read_symbols(dictionary: str) -> list[str]:
-    """Return the symbols of a dictionary's file, without their counts."""
+    """Return the symbols in a dictionary file, without their counts."""
     symbols = []
     with TextFile(dictionary) as file:
         for line in file:
@@ -247,9 +253,9 @@ def _read_symbols(dictionary: str) -> list[str]:
 
 @patch("fairseq.data.data_utils", function="infer_language_pair")
 def infer_languages_with_hyphens(original: Any, path: str) -> tuple[str, str]:
-    """A language with a hyphen is taken for a pair: of ``dict.zh-cn.txt`` fairseq makes a translation of zh into cn.
+    """A language with a hyphen is taken for a pair: from ``dict.zh-cn.txt`` fairseq infers a translation of zh into cn.
 
-    A folder without data ends in a traceback.
+    A folder without data ends in a traceback. Here pairs are inferred from data files, and such a folder is refused.
     """
     pairs = pairs_in(path)
     if not pairs:
@@ -261,11 +267,11 @@ def infer_languages_with_hyphens(original: Any, path: str) -> tuple[str, str]:
 
 
 def pairs_in(folder: str) -> list[tuple[str, str]]:
-    """Return the pairs of languages of a data folder, from names such as ``train.en-de.de.idx``."""
+    """Return the language pairs of a data folder, from file names such as ``train.en-de.de.idx``."""
     names = os.listdir(folder)
     pairs = []
     for name in names:
-        # As of train.zh-cn-de.de.idx, the second and the third part.
+        # train.zh-cn-de.de.idx: the pair zh-cn-de, and the language de.
         parts = name.split(".")
         if len(parts) >= 3:
             pairs += _split_pair(parts[1], parts[2], names)
@@ -273,14 +279,14 @@ def pairs_in(folder: str) -> list[tuple[str, str]]:
 
 
 def _split_pair(pair: str, language: str, names: list[str]) -> list[tuple[str, str]]:
-    """Return the two languages that a pair such as zh-cn-de consists of, one of which is ``language``.
+    """Return the possible splits of a pair such as zh-cn-de into two languages, one of which is ``language``.
 
-    Where a hyphen divides it in more than one way, as zh-cn-zh, both languages have dictionaries among ``names``.
+    If several are possible, only those whose two languages have dictionaries among ``names`` are returned.
     """
-    places = [place for place, letter in enumerate(pair) if letter == "-"]
-    divided = [(pair[:place], pair[place + 1 :]) for place in places]
-    fitting = [languages for languages in divided if language in languages]
-    # train.zh-cn-zh.zh.idx is of zh-cn and zh, or of zh and cn-zh: dictionaries tell which.
+    hyphens = [position for position, letter in enumerate(pair) if letter == "-"]
+    splits = [(pair[:hyphen], pair[hyphen + 1 :]) for hyphen in hyphens]
+    fitting = [languages for languages in splits if language in languages]
+    # train.zh-cn-zh.zh.idx: zh-cn and zh, or zh and cn-zh? The dictionaries show which.
     known = []
     for source, target in fitting:
         if f"dict.{source}.txt" in names and f"dict.{target}.txt" in names:
@@ -291,7 +297,7 @@ def _split_pair(pair: str, language: str, names: list[str]) -> list[tuple[str, s
 def _choose_direction(
     pairs: list[tuple[str, str]], source: str | None, target: str | None, folder: str
 ) -> tuple[str, str]:
-    """Return the one direction with the source or target that is not None; data of a pair serves both directions."""
+    """Return the only direction with the given source or target (the other is None); a pair serves both directions."""
     directions = {*pairs, *((second, first) for first, second in pairs)}
     fitting = sorted(pair for pair in directions if source in (None, pair[0]) and target in (None, pair[1]))
     if len(fitting) != 1:
@@ -303,7 +309,10 @@ def _choose_direction(
 
 @patch("fairseq.tasks.translation", function="load_langpair_dataset")
 def require_training_alignments(original: Any, data_path: str, split: str, *args: Any, **options: Any) -> Any:
-    """``--load-alignments`` without alignments in the data trains without them, and says nothing."""
+    """``--load-alignments`` silently trains without alignments if the data has none.
+
+    Here this is refused.
+    """
     dataset = original(data_path, split, *args, **options)
     if options.get("load_alignments") and split.startswith("train") and dataset.align_dataset is None:
         raise UserError(
@@ -317,7 +326,7 @@ def require_training_alignments(original: Any, data_path: str, split: str, *args
 def share_equal_dictionaries(original: Any, cls: Any, args: Any, languages: Any, load: Any, training: bool) -> Any:
     """With 100 languages, fairseq reads 200 equal dictionaries and keeps 101: 10 s and a gigabyte for 64,000 symbols.
 
-    Here files of equal content are one dictionary, read once.
+    Here files with equal content share one dictionary, which is read once.
     """
     loaded: dict[bytes, Any] = {}
 
@@ -332,9 +341,9 @@ def share_equal_dictionaries(original: Any, cls: Any, args: Any, languages: Any,
 
 @patch(MANAGER, function="MultilingualDatasetManager.get_data_paths_and_lang_pairs")
 def skip_directions_without_validation(original: Any, self: Any, split: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """A language pair without validation set ends ``translation_multi_simple_epoch`` with a ``KeyError``.
+    """A language pair without a validation set ends ``translation_multi_simple_epoch`` with a ``KeyError``.
 
-    Five languages of OPUS-100 have none. Here such directions are trained and not validated, as long as others are.
+    Five languages of OPUS-100 have none. Here such directions are trained but not validated, as long as others are.
     """
     from fairseq.utils import split_paths
 
@@ -354,13 +363,16 @@ def skip_directions_without_validation(original: Any, self: Any, split: str) -> 
 def apply_source_options_to_lines(
     original: Any, self: Any, src_tokens: Any, src_lengths: Any, constraints: Any = None
 ) -> Any:
-    """``fairseq-interactive`` ignores ``--truncate-source`` and ``--left-pad-source``, as does ``from_pretrained``."""
+    """``fairseq-interactive`` and ``from_pretrained`` ignore ``--truncate-source`` and ``--left-pad-source``.
+
+    Here both options are applied to their lines.
+    """
     if getattr(self.cfg, "truncate_source", False):
         longest = self.cfg.max_source_positions
         src_tokens = list(src_tokens)
         for number, tokens in enumerate(src_tokens):
             if len(tokens) > longest:
-                src_tokens[number] = torch.cat([tokens[: longest - 1], tokens[-1:]])  # the end stays
+                src_tokens[number] = torch.cat([tokens[: longest - 1], tokens[-1:]])  # keeps the end-of-sentence token
         src_lengths = [len(tokens) for tokens in src_tokens]
     dataset = original(self, src_tokens, src_lengths, constraints)
     dataset.left_pad_source = getattr(self.cfg, "left_pad_source", dataset.left_pad_source)
@@ -369,7 +381,10 @@ def apply_source_options_to_lines(
 
 @patch(MANAGER, before="MultilingualDatasetManager.get_split_data_param_list")
 def require_data_of_pairs(self: Any, split: str) -> None:
-    """A pair of ``--lang-pairs`` that the data folder does not have ends in a ``KeyError``."""
+    """A pair of ``--lang-pairs`` without data ends in a ``KeyError``.
+
+    Here the error names the missing file.
+    """
     shards = self.get_split_num_data_shards(split)
     paths, pairs = self.get_data_paths_and_lang_pairs(split)
     for part, path in paths.items():
@@ -382,9 +397,10 @@ def require_data_of_pairs(self: Any, split: str) -> None:
 
 @patch(MANAGER, before="MultilingualDatasetManager.get_sampling_ratios")
 def check_sampling_weights(self: Any, datasets: Any) -> None:
-    """``--sampling-weights`` without one of the pairs ends in a ``KeyError``, and with one too many is not noticed.
+    """``--sampling-weights`` that lack a pair end in a ``KeyError``, and extra pairs are silently ignored.
 
-    The same is true of a file of them, and a ``--sampling-temperature`` of 0 divides by zero.
+    The same is true of ``--sampling-weights-from-file``, and a ``--sampling-temperature`` of 0 divides by zero. Here
+    all of these are refused.
     """
     option, weights, path = "--sampling-weights", self.args.sampling_weights, self.args.sampling_weights_from_file
     if path:
@@ -393,15 +409,17 @@ def check_sampling_weights(self: Any, datasets: Any) -> None:
         try:
             weights = json.loads(Path(path).read_text(encoding="utf-8"))
         except ValueError as error:
-            raise UserError(f"{option} is no JSON ({error})") from None
+            raise UserError(f"{option} is not JSON ({error})") from None
     if weights:
         _require_weights(option, weights, [key for key, _ in datasets])
     if self.args.sampling_method == "temperature" and not self.args.sampling_temperature > 0:
-        raise UserError(f"--sampling-temperature {self.args.sampling_temperature} is out of range: give more than 0")
+        raise UserError(
+            f"--sampling-temperature {self.args.sampling_temperature} is out of range; give a number above 0"
+        )
 
 
 def _require_weights(option: str, weights: Any, keys: list[str]) -> None:
-    """Raise UserError unless ``weights`` has a number for every key and for nothing else."""
+    """Raise UserError unless ``weights`` has a non-negative number for exactly these keys, and one is not 0."""
     if not isinstance(weights, dict) or sorted(weights) != sorted(keys):
         names = ", ".join(map(str, weights)) if isinstance(weights, dict) else repr(weights)
         raise UserError(f"{option} has {names}; write it as {{'{keys[0]}': 0.5}} with all of {', '.join(keys)}")
@@ -412,16 +430,20 @@ def _require_weights(option: str, weights: Any, keys: list[str]) -> None:
 
 @patch("fairseq.data.multilingual.sampling_method", before="SamplingMethod.sampling_method_selector")
 def refuse_round_robin(self: Any) -> None:
-    """``--sampling-method RoundRobin`` samples as ``concat`` does."""
+    """``--sampling-method RoundRobin`` silently samples like ``concat``.
+
+    Here it is refused.
+    """
     if self.args.sampling_method == "RoundRobin":
-        raise UserError("--sampling-method RoundRobin is not implemented in fairseq; give concat, which it did")
+        raise UserError("--sampling-method RoundRobin is not implemented in fairseq; give concat, which does the same")
 
 
 @patch("fairseq.data.multilingual.sampled_multi_epoch_dataset", function="SampledMultiEpochDataset._next_virtual_epoch")
 def restore_virtual_epoch_order(original: Any, self: Any, epoch: int) -> None:
-    """With ``--virtual-epoch-size`` a resumed run repeats sentences of a pass over the data, and leaves out others.
+    """With ``--virtual-epoch-size`` a resumed run repeats some sentences of a pass over the data, and skips others.
 
-    The order of a pass is drawn in its first virtual epoch, and by a resumed run in the one it resumes in.
+    fairseq draws the order of a pass in its first virtual epoch, but a resumed run draws it in the epoch in which it
+    resumes. Here it draws that of the first.
     """
     # The first virtual epoch of this pass over the data.
     first = epoch - (epoch - 1) % self.num_virtual_epochs

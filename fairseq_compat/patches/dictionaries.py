@@ -18,19 +18,19 @@ from fairseq_compat.text import TextFile, joined_pieces, one_line
 
 logger = logging.getLogger(__name__)
 
-#: The end of a dictionary's line whose symbol the dictionary has already, such as one of a pretrained model's.
+#: The end of a line of a dictionary file whose symbol the dictionary already has, such as that of a pretrained model.
 OVERWRITE = " #fairseq:overwrite"
 
-#: One that a sentence does not have stands for SentencePiece's unknown piece while the sentence is put together.
+#: Unicode's private use area: a character of it stands for SentencePiece's unknown piece during decoding.
 _PRIVATE_CHARACTERS = tuple(map(chr, range(0xE000, 0xF900)))
 
 
 @patch("fairseq.data.dictionary", function="Dictionary.add_from_file")
 def name_file_in_dictionary_errors(original: Any, self: Any, f: Any) -> None:
-    """Errors in a dictionary do not name its file, and its lines end at carriage returns.
+    """Errors in a dictionary do not name its file, and its lines are split at carriage returns.
 
-    A pipe is waited for without end, and a device fills the memory. Here the file is read like every text, but for a
-    byte order mark, which begins the first symbol; an error names the file and the line, and quotes it.
+    fairseq waits forever for a pipe, and a device fills memory. Here the file is read like every text, except that a
+    byte order mark is part of the first symbol, and an error names the file and quotes the line.
     """
     from fairseq.file_io import PathManager
 
@@ -48,10 +48,10 @@ def name_file_in_dictionary_errors(original: Any, self: Any, f: Any) -> None:
         symbol, space, count = entry.removesuffix(OVERWRITE).rpartition(" ")
         if not space or not count.removeprefix("-").isdecimal():
             problem = f"{path} is not a dictionary: line {number} is {entry[:100]!r}"
-            raise UserError(f"{problem}; give a symbol, a space and a count in each")
+            raise UserError(f"{problem}; each line must be a symbol, a space and a count")
         if symbol in self and not is_overwritten:
-            problem = f"{path} has {symbol!r} in line {number}, and the dictionary has it already"
-            raise UserError(f"{problem}; leave out that line, or end it with{OVERWRITE}")
+            problem = f"{path} has {symbol!r} in line {number}, but the dictionary already has it"
+            raise UserError(f"{problem}; remove that line, or end it with{OVERWRITE}")
         self.add_symbol(symbol, n=int(count), overwrite=is_overwritten)
 
 
@@ -59,9 +59,9 @@ def name_file_in_dictionary_errors(original: Any, self: Any, f: Any) -> None:
 def mark_repeated_symbols(original: Any, self: Any, f: Any) -> None:
     """A dictionary with ``#fairseq:overwrite`` is written without the mark, so that no command can read it again.
 
-    Here every symbol that the dictionary already has gets the mark, and so its number again.
+    Here every repeated symbol gets the mark, so that it gets the same number on reading.
     """
-    # Subclasses may write more before the symbols.
+    # Subclasses may write metadata before the symbols.
     names, values = self._get_meta()
     entries = list(zip(names, values, strict=True))
     earlier = set(self.symbols[: self.nspecial])
@@ -76,14 +76,14 @@ def mark_repeated_symbols(original: Any, self: Any, f: Any) -> None:
 def read_subword_codes_as_utf8(original: Any, self: Any, cfg: Any) -> None:
     """``--bpe subword_nmt`` reads its codes in the encoding of the locale, and misreads them if that is not UTF-8.
 
-    Words with letters beyond ASCII are then silently split in another way than in training. Codes of fastBPE end the
-    program. Here the codes are read as UTF-8, as subword-nmt writes them, and other files are refused.
+    Words with non-ASCII letters are then silently split differently than in training. Codes of fastBPE end the program.
+    Here the codes are read as UTF-8, the encoding in which subword-nmt writes them, and other files are refused.
     """
     from fairseq.file_utils import cached_path
     from subword_nmt.apply_bpe import BPE
 
     if cfg.bpe_codes is None:
-        original(self, cfg)  # it says what is missing
+        original(self, cfg)  # raises an error that names the missing option
         return
 
     with TextFile(cached_path(cfg.bpe_codes)) as file:
@@ -104,24 +104,27 @@ def read_subword_codes_as_utf8(original: Any, self: Any, cfg: Any) -> None:
 def decode_sentencepiece_bytes(original: Any, self: Any, x: str) -> str:
     """With a SentencePiece model that has byte fallback, translations have ``<0xC3><0x9F>`` in place of a letter.
 
-    Here the model decodes its pieces. What it does not know, such as a language token, stays as it is, like the unknown
-    piece.
+    Here the model decodes its pieces. Unknown pieces, and tokens that it does not have, such as language tokens, are
+    left unchanged.
     """
     unknown = self.sp.IdToPiece(self.sp.unk_id())
     placeholder = next(character for character in _PRIVATE_CHARACTERS if character not in x)
     pieces = []
     for piece in x.split():
-        # The model writes its unknown piece in another way than the dictionary.
+        # The model would decode its unknown piece to another symbol than the dictionary's.
         pieces.append(placeholder if piece == unknown else piece)
     text = self.sp.DecodePieces(pieces)
-    # In pieces that it does not know, the model leaves the mark of a word's beginning.
+    # The model leaves the mark of a word's beginning in pieces that it does not have.
     text = text.replace("\u2581", " ").replace(placeholder, unknown)
     return one_line(text).strip()
 
 
 @patch("fairseq.data.data_utils", function="post_process")
 def join_byte_pieces(original: Any, sentence: str, symbol: str) -> Any:
-    """With byte fallback, ``--post-process sentencepiece`` leaves bytes such as ``<0xC3>`` in place of letters."""
+    """With byte fallback, ``--post-process sentencepiece`` leaves bytes such as ``<0xC3>`` in place of letters.
+
+    Here they are decoded.
+    """
     return joined_pieces(sentence) if symbol == "sentencepiece" else original(sentence, symbol)
 
 
@@ -129,8 +132,8 @@ def join_byte_pieces(original: Any, sentence: str, symbol: str) -> Any:
 def read_embedding_file(original: Any, embed_path: str) -> dict[str, Any]:
     """Without a header, a file of embeddings loses its first word; errors do not name the file.
 
-    Here a first line of two fields is the header. All words have as many numbers as the header or the first word says,
-    so a word may contain spaces.
+    Here a first line with two fields is the header. The header, or the first word, determines how many numbers each
+    word has, so that a word may contain spaces.
     """
     import torch
 
@@ -149,8 +152,8 @@ def read_embedding_file(original: Any, embed_path: str) -> dict[str, Any]:
                 values = [float(value) for value in fields[-width:]]
             except ValueError as error:
                 raise UserError(
-                    f"{embed_path} is no file of embeddings: line {number} must be a word and {width or 'its'} numbers "
-                    f"with a space before each ({error})"
+                    f"{embed_path} is not a file of embeddings: line {number} must be a word and {width or 'its'} "
+                    f"numbers, each after a space ({error})"
                 ) from None
             embeddings[" ".join(fields[:-width])] = torch.tensor(values)
     return embeddings
@@ -160,18 +163,18 @@ def read_embedding_file(original: Any, embed_path: str) -> dict[str, Any]:
 def resume_without_embedding_file(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
     """A resumed training reads its pretrained embeddings again, and stops if the file is gone.
 
-    The checkpoint has the trained embeddings, so here it resumes without the file.
+    Here it resumes without the file, since the checkpoint has the trained embeddings.
     """
     cfg = as_configuration(cfg)
     saved = cfg.checkpoint
     is_default = saved.restore_file == "checkpoint_last.pt"
     resumed = os.path.join(saved.save_dir, "checkpoint_last.pt") if is_default else saved.restore_file
     models = [resumed, saved.continue_once, saved.finetune_from_model]
-    # Without a checkpoint the training begins with the file, which must be there.
+    # Without a checkpoint the training starts from the file, which must exist.
     if any(path and os.path.isfile(path) for path in models):
         for name in EMBEDDINGS:
             path = getattr(cfg.model, name, None)
             if path and not os.path.exists(path):
-                logger.info("--%s %s is not there, and not needed", name.replace("_", "-"), path)
+                logger.info("--%s %s does not exist, and is not needed", name.replace("_", "-"), path)
                 setattr(cfg.model, name, None)
     return original(cfg, *args, **kwargs)

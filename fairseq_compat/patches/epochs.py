@@ -23,10 +23,10 @@ from fairseq_compat.patching import patch, replaces
 
 logger = logging.getLogger(__name__)
 
-#: In an iterator's state: how many batches all processes took in the epoch.
+#: Key of an iterator's state: the number of batches that all processes together have taken in the epoch.
 BATCHES = "batches_in_epoch"
 
-#: In an iterator's state: which sentences they had.
+#: Key of an iterator's state: the sentences of these batches.
 SENTENCES = "sentences_in_epoch"
 
 
@@ -35,10 +35,10 @@ class Rest:
     """What remained of an epoch when a run resumed within it.
 
     Attributes:
-        epoch: its number.
-        batches: those made anew of the remaining sentences, before shuffling; None for those that every epoch has.
-        taken_before: the sentences that were taken before ``batches`` were made, as :func:`pack_flags` writes them.
-        first: the number of the next batch in the order of all processes.
+        epoch: the number of the epoch.
+        batches: new batches of the remaining sentences, before shuffling; None for the batches of a whole epoch.
+        taken_before: the sentences that were taken before ``batches`` were made, packed by :func:`pack_flags`.
+        first: the number of the next batch in the order over all processes.
         shuffle: whether that order is shuffled.
         start: the number of batches that this process counts as taken.
     """
@@ -55,9 +55,9 @@ class Rest:
 def fill_last_group(original: Any, self: Any, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> Any:
     """``--grouped-shuffling`` on several processes never trains on some of the longest sentences.
 
-    Batches that fill no group of all processes are left out. Here the last group is filled up with empty ones. Where
-    each process shuffles its own batches (data that are fetched in advance, with ``--fix-batches-to-gpus``), there are
-    no groups of all processes, so they are shuffled one by one.
+    fairseq drops the batches that do not fill a group of all processes. Here empty batches complete the last group. If
+    each process shuffles its own batches (prefetched data, with ``--fix-batches-to-gpus``), there are no groups of all
+    processes, so batches are shuffled one by one.
     """
     batches, is_grouped = self.frozen_batches, self.grouped_shuffling
     if is_grouped and fix_batches_to_gpus and self._supports_prefetch:
@@ -71,20 +71,20 @@ def fill_last_group(original: Any, self: Any, epoch: int, fix_batches_to_gpus: b
 
 @patch("fairseq.data.iterators")
 def resume_within_epoch(module: Any) -> None:
-    """A run that resumes with other batches or another number of processes repeats, leaves out, or is refused.
+    """A run that resumes with other batches, or another number of processes, repeats or skips sentences, or is refused.
 
-    A checkpoint has the number of batches that each process took, which are others with another batch size, seed, or
-    number of processes. Here it also has which sentences they were and a digest of the order of all batches. Where the
-    order is the same, a run resumes at its batch; elsewhere batches are made anew of the sentences not yet taken.
+    A checkpoint only records how many batches each process has taken, and with another batch size, seed or number of
+    processes these are other batches. Here it also records their sentences, and a digest of the order of all batches.
+    If the order is the same, a run resumes at its batch; otherwise new batches are made of the sentences not yet taken.
     """
     iterator = module.EpochBatchIterator
-    # One process takes 1 of num_shards batches in an epoch.
+    # Each process takes 1 of num_shards batches; a launcher may set another ratio.
     iterator.shares = lambda self, epoch: (self.num_shards, 1)
     iterator.rest = None
     iterator.fixes_batches = False
     iterator.batching = None
     iterator.counts_sentences = True
-    module.GroupedEpochBatchIterator.counts_sentences = False  # whose batches are in sets of their own
+    module.GroupedEpochBatchIterator.counts_sentences = False  # its batches are grouped by data set
     iterator.batches_of_whole_epochs = iterator.ordered_batches
     iterator.whole_order = _compute_whole_order
     replaces(iterator, "state_dict")(_save_position)
@@ -114,9 +114,9 @@ def resume_within_epoch(module: Any) -> None:
 
 def _compute_whole_order(self: Any, epoch: int, shuffle: bool) -> list[Any]:
     """Return the batches of all processes in the order in which they are taken."""
-    # The iterator plays every process in turn, and is restored afterwards.
+    # The iterator takes the role of each process in turn; its attributes are restored afterwards.
     saved = dict(vars(self))
-    # Only what is shuffled by process, or in groups of processes, has to be made for each of them.
+    # The order depends on the process only if batches are shuffled per process, or in groups of processes.
     by_process = self.grouped_shuffling or (self.fixes_batches and self._supports_prefetch)
     self.num_shards = self.num_shards if by_process else 1
     self.dataset = SimpleNamespace(prefetch=lambda indices: None)  # nothing is loaded
@@ -127,12 +127,12 @@ def _compute_whole_order(self: Any, epoch: int, shuffle: bool) -> list[Any]:
         self.shard_id = process
         parts.append(self.batches_of_whole_epochs(epoch, self.fixes_batches, shuffle))
     vars(self).update(saved)
-    # Batches that fill up a process's part are empty, and may lie anywhere in it.
+    # All processes have the same number of batches; those that pad a process's share are empty.
     return list(chain.from_iterable(zip(*parts, strict=True)))
 
 
 def _save_position(original: Any, self: Any) -> dict[str, Any]:
-    """Return an iterator's state with the batches and sentences that all processes took."""
+    """Return an iterator's state with the batches and sentences that all processes have taken."""
     state: dict[str, Any] = original(self)
     epoch, position = state["epoch"], state["iterations_in_epoch"]
     rest = self.rest if self.rest is not None and self.rest.epoch == epoch else Rest(epoch, None, None, 0)
@@ -155,7 +155,7 @@ def _save_position(original: Any, self: Any) -> dict[str, Any]:
 
 
 def _resume_at_position(original: Any, self: Any, state_dict: dict[str, Any]) -> None:
-    """Go to the place in an epoch that a state has."""
+    """Move an iterator to the position in an epoch that a state records."""
     self.rest = None
     position, epoch = state_dict.get("iterations_in_epoch", 0), state_dict["epoch"]
     if position == 0:
@@ -172,13 +172,13 @@ def _resume_at_position(original: Any, self: Any, state_dict: dict[str, Any]) ->
     self._next_epoch_itr = None
     shuffle = state_dict.get("shuffle", True)
     sentences = state_dict.get(SENTENCES)
-    if sentences is None:  # of a checkpoint of fairseq's, or an older one: its batches are assumed to be the same
+    if sentences is None:  # a checkpoint of fairseq or of an older version: assume that the batches are the same
         _require_remaining_batches(epoch, count, len(self.frozen_batches))
         rest: Rest | None = Rest(epoch, None, None, count, shuffle)
     elif sentences["of"] != len(self.dataset):
         logger.warning(
-            "epoch %d begins anew: the checkpoint was saved within it, with %d sentences of training data, and there "
-            "are %d now",
+            "epoch %d starts from the beginning: the checkpoint was saved within it, with %d sentences of training "
+            "data, and there are %d now",
             epoch,
             sentences["of"],
             len(self.dataset),
@@ -191,7 +191,7 @@ def _resume_at_position(original: Any, self: Any, state_dict: dict[str, Any]) ->
 
 
 def _require_remaining_batches(epoch: int, taken: int, batches: int) -> None:
-    """Raise UserError where more batches were taken than an epoch has."""
+    """Raise UserError if an epoch has no batches left."""
     if taken >= batches:
         raise UserError(
             f"the checkpoint was saved after {taken} batches of epoch {epoch}, which has {batches} with this command: "
@@ -200,23 +200,23 @@ def _require_remaining_batches(epoch: int, taken: int, batches: int) -> None:
 
 
 def _find_rest(self: Any, epoch: int, count: int, shuffle: bool, sentences: dict[str, Any]) -> Rest | None:
-    """Return what remains of an epoch after ``count`` batches; None where that is nothing."""
+    """Return what remains of an epoch after ``count`` batches; None if nothing does."""
     size, taken_before = len(self.dataset), sentences["taken_before"]
     batches = None if taken_before is None else _make_batches(self, unpack_flags(taken_before, size))
     self.rest = Rest(epoch, batches, taken_before, count, shuffle)
     order = self.whole_order(epoch, shuffle)
-    # The same batches in the same order: what remains are the last of them.
+    # The same batches in the same order: resume with the batch after the last one taken.
     if compute_digest(order) == sentences["order"]:
-        has_more = any(len(batch) for batch in order[count:])  # empty batches fill up those of processes
+        has_more = any(len(batch) for batch in order[count:])  # batches that only pad a process's share are empty
         return self.rest if has_more else None
-    # With other options batches are others: they are made of the sentences that were not taken.
+    # Other options give other batches: make new ones of the sentences not yet taken.
     batches = _make_batches(self, unpack_flags(sentences["taken"], size))
-    logger.info("epoch %d goes on with other batches: %d sentences are left", epoch, sum(map(len, batches)))
+    logger.info("epoch %d continues with new batches: %d sentences are left", epoch, sum(map(len, batches)))
     return Rest(epoch, batches, sentences["taken"], 0, shuffle) if batches else None
 
 
 def _make_batches(self: Any, taken: Any) -> list[Any]:
-    """Return batches of an epoch's sentences that are not ``taken``, of the size of all others."""
+    """Return batches, within the limits of the command, of an epoch's sentences that are not ``taken``."""
     sentences = numpy.concatenate(self.frozen_batches)
     remaining = sentences[~taken[sentences]]
     if not len(remaining):
@@ -231,8 +231,8 @@ def _make_batches(self: Any, taken: Any) -> list[Any]:
 
 
 def _start_rest(self: Any, epoch: int, shuffle: bool, rest: Rest | None) -> None:
-    """Make the iterator over what remains of an epoch, or over the next epoch where that is nothing."""
-    # How many batches this process has in a whole epoch, and how many of them remain.
+    """Make the iterator over what remains of an epoch, or over the next epoch if nothing does."""
+    # The number of this process's batches in a whole epoch, and of those that remain.
     self.rest = None
     whole = len(self.ordered_batches(epoch, self.fixes_batches, shuffle))
     self.rest = rest
@@ -244,7 +244,7 @@ def _start_rest(self: Any, epoch: int, shuffle: bool, rest: Rest | None) -> None
     start = max(1, whole - remaining)
     self.rest = replace(rest, start=start)
     following = self._get_iterator_for_epoch(epoch, shuffle, fix_batches_to_gpus=self.fixes_batches)
-    # The log counts from the beginning of the epoch.
+    # The log counts batches from the beginning of the epoch.
     following.n += start
     following.total += start
     self._next_epoch_itr = following
@@ -267,12 +267,12 @@ def flag_sentences(batches: Sequence[Any], size: int) -> Any:
 
 
 def pack_flags(flags: Any) -> str:
-    """Return flags as a checkpoint has them: their bits in base64."""
+    """Return boolean flags as base64 of their bits, the form in a checkpoint."""
     return base64.b64encode(numpy.packbits(flags).tobytes()).decode("ascii")
 
 
 def unpack_flags(text: str, size: int) -> Any:
-    """Return the ``size`` flags that were packed."""
+    """Return the ``size`` boolean flags that :func:`pack_flags` packed."""
     bits = numpy.frombuffer(base64.b64decode(text), dtype=numpy.uint8)
     return numpy.unpackbits(bits, count=size).astype(bool)
 
@@ -281,8 +281,9 @@ def unpack_flags(text: str, size: int) -> Any:
 def order_and_count_batches_per_epoch(module: Any) -> None:
     """``--skip-remainder-batch`` loses the rest of a resumed epoch, and ``--curriculum`` shuffles no epoch at all.
 
-    fairseq takes the length of a whole epoch for that of its rest. And the loader of the first epoch, which serves all
-    of them unless a run is resumed, keeps the order of the first.
+    fairseq uses the length of a whole epoch where only a part remains. And the data loader, which serves all epochs
+    unless a run is resumed, keeps the order of the first. Here the number of updates is that of the remaining batches,
+    and each epoch sets its own order.
     """
 
     @replaces(module.EpochBatchIterator, "_get_iterator_for_epoch")
@@ -292,7 +293,7 @@ def order_and_count_batches_per_epoch(module: Any) -> None:
         if isinstance(self.batch_sampler, module.FrozenBatchSampler):
             self.batch_sampler.shuffle = shuffle
             self.batch_sampler.fix_batches_to_gpus = fix_batches_to_gpus
-        # fairseq would drop the last batch by the length of the whole epoch.
+        # fairseq would compute the dropped batch from the length of the whole epoch.
         skips = self.skip_remainder_batch
         self.skip_remainder_batch = False
         iterator = original(self, epoch, shuffle, fix_batches_to_gpus, offset)
@@ -310,10 +311,10 @@ def order_and_count_batches_per_epoch(module: Any) -> None:
         groups = remaining // chunk_size if skip_remainder_batch else math.ceil(remaining / chunk_size)
         if groups == 0 and taken == 0:
             raise UserError(
-                f"an epoch has {remaining} whole batches, and an update --update-freq {chunk_size}: nothing would be "
-                "trained; give smaller batches, or leave out --skip-remainder-batch"
+                f"an epoch has {remaining} whole batches, fewer than an update with --update-freq {chunk_size}, so "
+                "nothing would be trained; give smaller batches, or leave out --skip-remainder-batch"
             )
-        if groups == 0:  # less than an update remains, after one with another --update-freq
+        if groups == 0:  # after a change of --update-freq, less than an update remains
             groups, skip_remainder_batch = 1, False
         start = math.ceil(taken / chunk_size)
         updates = module._chunk_iterator(iterable, chunk_size, skip_remainder_batch)
@@ -327,7 +328,10 @@ def order_and_count_batches_per_epoch(module: Any) -> None:
 @patch("fairseq.tasks.fairseq_task", function="FairseqTask.get_batch_iterator")
 @patch("fairseq.tasks.translation_multi_simple_epoch", function="TranslationMultiSimpleEpochTask.get_batch_iterator")
 def record_batch_limits(original: Any, *args: Any, **kwargs: Any) -> Any:
-    """An iterator over batches does not know of which size they are, so none can be made of part of an epoch."""
+    """An iterator does not record the limits of its batches, so that no batches can be made of part of an epoch.
+
+    Here it has them as its attribute ``batching``.
+    """
     iterator = original(*args, **kwargs)
     call = inspect.signature(original).bind(*args, **kwargs)
     call.apply_defaults()
@@ -338,9 +342,9 @@ def record_batch_limits(original: Any, *args: Any, **kwargs: Any) -> Any:
 
 @patch("fairseq.trainer", function="Trainer.get_train_iterator")
 def rebuild_iterator_each_epoch(original: Any, self: Any, epoch: int, *args: Any, **options: Any) -> Any:
-    """With ``--update-ordered-indices-seed`` each epoch should have batches of its own, and only a resumed one has.
+    """With ``--update-ordered-indices-seed`` each epoch should have its own batches, but only a resumed one has.
 
-    fairseq keeps the iterator of the first epoch, with its seed. Here each epoch has a new one.
+    fairseq caches the iterator of the first epoch, with its seed. Here each epoch gets a new one.
     """
     if self.cfg.dataset.update_ordered_indices_seed:
         options["disable_iterator_cache"] = True
@@ -353,8 +357,8 @@ def restart_workers_each_epoch(
 ) -> Any:
     """With ``--num-workers``, whose default is 1, all epochs have the masks, crops and other noise of the first one.
 
-    The processes that load data outlive an epoch, and are not told of the next. A resumed run has other masks than an
-    uninterrupted one. Here they begin anew with each epoch of training.
+    The worker processes that load data outlive an epoch, and never learn the number of the next, so that a resumed run
+    has other masks than an uninterrupted one. Here they are restarted for each epoch of training.
     """
     if set_dataset_epoch and self.num_workers > 0:
         self.dataloader = None

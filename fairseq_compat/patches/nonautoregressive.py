@@ -15,8 +15,8 @@ from fairseq_compat.patching import patch
 def provide_libnat(module: Any) -> None:
     """Levenshtein and insertion Transformers stop in their first update: ``cannot import name 'libnat'``.
 
-    fairseq's source distribution lacks the extension. Here :mod:`fairseq_compat.edit_paths` computes the same where
-    none is installed.
+    fairseq's source distribution lacks the extension. Here :mod:`fairseq_compat.edit_paths` replaces it, if it is not
+    installed.
     """
     import fairseq
 
@@ -25,11 +25,14 @@ def provide_libnat(module: Any) -> None:
     from fairseq_compat import edit_paths as libnat
 
     fairseq.libnat = libnat
-    if hasattr(module, "load_libnat"):  # which would print at each call that there is none for GPUs
+    if hasattr(module, "load_libnat"):  # at each call it would print that there is no version for GPUs
         module.load_libnat = lambda: (libnat, False)
 
 
 @patch("fairseq.modules.dynamic_crf_layer", function="DynamicCRF.__init__")
 def limit_crf_beam(original: Any, self: Any, num_embedding: int, low_rank: int = 32, beam_size: int = 64) -> None:
-    """``nacrf_transformer`` stops where ``--crf-beam-approx``, 64 by default, is more than the dictionary's entries."""
+    """``nacrf_transformer`` stops if ``--crf-beam-approx``, 64 by default, is larger than the dictionary.
+
+    Here it is limited to the size of the dictionary.
+    """
     original(self, num_embedding, low_rank, min(beam_size, num_embedding))

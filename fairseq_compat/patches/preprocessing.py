@@ -20,10 +20,11 @@ from fairseq_compat.text import open_text
 
 
 class _Preprocessing:
-    """The files that a running ``fairseq-preprocess`` has written so far, and not named yet.
+    """The files that a running ``fairseq-preprocess`` has written, but not yet renamed.
 
     Attributes:
-        process: the one that the command runs in; its ``--workers`` name their parts at once.
+        process: ID of the command's main process; 0 if none runs. Its ``--workers`` rename their files at once.
+        files: open :class:`WholeFile` stacks; closing one renames its file.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,7 @@ class _Preprocessing:
         self.process = 0
         for file in self.files:
             if kind is None:
-                file.close()  # gives it its name
+                file.close()  # renames it
             else:
                 file.__exit__(kind, error, traceback)
 
@@ -46,9 +47,9 @@ _preprocessing = _Preprocessing()
 
 
 class WholeFile:
-    """A file that is written beside its place until it is closed, and removed if anything fails.
+    """A file that has a temporary name until it is closed, and is removed if anything fails.
 
-    Within ``fairseq-preprocess`` it takes its place when the command is done.
+    Within ``fairseq-preprocess`` it is renamed when the command is done.
     """
 
     def __init__(self, path: str) -> None:
@@ -61,15 +62,15 @@ class WholeFile:
     def close(self) -> None:
         if self._file.closed:
             return
-        self._attempt(self._file.flush)  # a full disk is noticed before any file takes its place
-        # --workers are other processes, whose parts the command reads at once.
+        self._attempt(self._file.flush)  # a full disk is noticed before any file is renamed
+        # --workers are other processes, whose files the main process reads before the end.
         if _preprocessing.process == os.getpid():
             _preprocessing.files.append(self._stack)
         else:
             self._stack.close()
 
     def _attempt(self, action: Callable[..., Any], *args: Any) -> Any:
-        """Call something that writes; if it fails, the file is removed."""
+        """Call a function that writes; if it fails, remove the file."""
         try:
             return action(*args)
         except BaseException:
@@ -93,13 +94,19 @@ def open_whole(path: str, mode: str = "r", **options: Any) -> Any:
 
 @patch("fairseq.data.indexed_dataset")
 def write_data_atomically(module: Any) -> None:
-    """A kill or a full disk leaves half of a data file in place of the old one, and links are written through."""
+    """A kill or a full disk leaves half of a data file in place of the old one, and links are written through.
+
+    Here a data file gets its name when it is complete, and replaces a link.
+    """
     module.open = open_whole
 
 
 @patch("fairseq.data.dictionary", function="Dictionary._save")
 def write_dictionaries_atomically(original: Any, self: Any, f: Any, entries: Any) -> None:
-    """A dictionary is emptied before it is written: on a full disk it is lost, and a link's target is overwritten."""
+    """A dictionary is emptied before it is written: on a full disk it is lost, and a link's target is overwritten.
+
+    Here it gets its name when it is complete, and replaces a link.
+    """
     if not isinstance(f, str):
         original(self, f, entries)
         return
@@ -110,9 +117,9 @@ def write_dictionaries_atomically(original: Any, self: Any, f: Any, entries: Any
 
 @patch("fairseq_cli.preprocess")
 def write_folder_atomically(module: Any) -> None:
-    """A ``fairseq-preprocess`` that is killed leaves sources of one text beside targets of the text before.
+    """A ``fairseq-preprocess`` that is killed leaves new sources beside old targets.
 
-    Here all of its files take their places when the last one is complete; a link is replaced, not written through.
+    Here all of its files are renamed when the last one is complete; a link is replaced, not written through.
     """
 
     def copyfile(source: str, target: str) -> None:
@@ -132,12 +139,15 @@ def write_folder_atomically(module: Any) -> None:
                 original(args)
         except FileExistsError as error:
             remedy = "give another --destdir, or the dictionaries to use with --srcdict and --tgtdict"
-            raise UserError(f"{error} exists already; {remedy}") from error
+            raise UserError(f"{error} already exists; {remedy}") from error
 
 
 @patch("fairseq_cli.preprocess", before="main")
 def refuse_unused_dictionary_limits(args: Any) -> None:
-    """``--thresholdsrc`` does nothing with ``--srcdict``, nor ``--thresholdtgt`` with ``--joined-dictionary``."""
+    """``--thresholdsrc`` does nothing with ``--srcdict``, nor ``--thresholdtgt`` with ``--joined-dictionary``.
+
+    Here limits without effect are refused.
+    """
     for name, default in (("threshold", 0), ("nwords", -1)):
         source, target = (getattr(args, f"{name}{side}") for side in ("src", "tgt"))
         for side, limit in (("src", source), ("tgt", target)):

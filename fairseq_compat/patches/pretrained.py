@@ -19,19 +19,20 @@ from fairseq_compat.patching import patch, replaces
 def set_task_args(original: Any, self: Any, cfg: Any, **kwargs: Any) -> None:
     """mBART cannot be fine-tuned: ``'TranslationFromPretrainedBARTTask' object has no attribute 'args'``.
 
-    Other tasks, too, look for their options where earlier versions had them: that of noisy channels, and ``masked_lm``
-    with ``--mask-whole-words``.
+    Other tasks also look for their options where earlier versions had them: the noisy channel task, and ``masked_lm``
+    with ``--mask-whole-words``. Here tasks have this attribute.
     """
     original(self, cfg, **kwargs)
-    if cfg is not None:  # older tasks set their own
+    if cfg is not None:  # older tasks pass None, and set the attribute themselves
         self.args = cfg
 
 
 @patch("fairseq.tasks.translation_from_pretrained_bart", function="TranslationFromPretrainedBARTTask.__init__")
 def check_mbart_languages(original: Any, self: Any, args: Any, source_dictionary: Any, target_dictionary: Any) -> None:
-    """Without ``--langs`` mBART's task ends in a traceback, and a language that is not in it is the unknown word.
+    """Without ``--langs`` mBART's task ends in a traceback, and a language that it lacks becomes the unknown word.
 
-    All sentences of that language then end with the unknown word. Some options have no effect.
+    All sentences of that language then end with the unknown word, and some options have no effect. Here all of these
+    are refused.
     """
     if not getattr(args, "langs", None):
         raise UserError("--langs is missing; give the languages of the pretraining in their order, such as en_XX")
@@ -43,8 +44,8 @@ def check_mbart_languages(original: Any, self: Any, args: Any, source_dictionary
         language = getattr(args, f"{side}_lang")
         if dictionary.index(f"[{language}]") == dictionary.unk():
             raise UserError(
-                f"--{side}-lang {language} is none of --langs {args.langs}; give the languages of the pretraining, and "
-                "name those of the data as they are named there"
+                f"--{side}-lang {language} is not in --langs {args.langs}; give the languages of the pretraining, and "
+                "use their names for the data"
             )
 
 
@@ -52,9 +53,9 @@ def check_mbart_languages(original: Any, self: Any, args: Any, source_dictionary
 def end_mbart_search_with_language(module: Any) -> None:
     """mBART's task ignores ``--sampling``, ``--constraints``, ``--lm-path`` and others, and its BLEU is too high.
 
-    ``fairseq-interactive`` ignores ``--prepend-bos``. Sentences end with their language instead of the end of
-    sentences. Here a search differs in nothing else, and in ``--eval-bleu`` that token is no word that every
-    translation and every reference has.
+    ``fairseq-interactive`` ignores ``--prepend-bos``. mBART's sentences end with a language token instead of the
+    end-of-sentence token. Here its search differs from that of other tasks only in this, and ``--eval-bleu`` does not
+    count that token as a word of every translation and reference.
     """
     from fairseq.sequence_scorer import SequenceScorer
     from fairseq.tasks import FairseqTask
@@ -65,7 +66,7 @@ def end_mbart_search_with_language(module: Any) -> None:
     def build_dataset_for_inference(
         original: Any, self: Any, src_tokens: Any, src_lengths: Any, constraints: Any = None
     ) -> Any:
-        if getattr(self.args, "prepend_bos", False):  # no option of models of fairseq 0.9
+        if getattr(self.args, "prepend_bos", False):  # models of fairseq 0.9 do not have the option
             first = src_tokens[0].new_tensor([self.source_dictionary.bos()])
             src_tokens = [torch.cat([first, tokens]) for tokens in src_tokens]
         return original(self, src_tokens, [len(tokens) + 1 for tokens in src_tokens], constraints)
@@ -87,14 +88,14 @@ def end_mbart_search_with_language(module: Any) -> None:
             )
         options = {**(extra_gen_cls_kwargs or {}), "eos": end}
         generator = FairseqTask.build_generator(self, models, args, seq_gen_cls, options, prefix_allowed_tokens_fn)
-        generator.search.eos = end  # where a search stops
+        generator.search.eos = end  # the token at which a search stops
         return generator
 
     @replaces(task, "_inference_with_bleu")
     def _inference_with_bleu(original: Any, self: Any, generator: Any, sample: Any, model: Any) -> Any:
         end, end_of_sentences = generator.eos, self.target_dictionary.eos()
 
-        # fairseq leaves out the end of sentences when it makes text of tokens.
+        # fairseq drops end-of-sentence tokens when it joins tokens to text.
         def generate(*args: Any, **kwargs: Any) -> Any:
             translations = generator.generate(*args, **kwargs)
             for hypothesis in chain.from_iterable(translations):
@@ -107,11 +108,12 @@ def end_mbart_search_with_language(module: Any) -> None:
 
 @patch("fairseq.models.transformer_from_pretrained_xlm", function="upgrade_state_dict_with_xlm_weights")
 def check_xlm_parameters(original: Any, state_dict: dict[str, Any], pretrained_xlm_checkpoint: str | None) -> Any:
-    """A model of XLM with other positions ends in pages of names, without the option that is missing.
+    """An XLM model with another kind of positions ends in pages of names, without the option that is missing.
 
-    A trained translation model reads XLM's file again wherever it is used, and cannot be used without it.
+    A trained translation model reads XLM's file again whenever it is used, and cannot be used without it. Here the
+    error names the options, and a trained model does not need the file.
     """
-    if pretrained_xlm_checkpoint is None:  # a trained model has these parameters already
+    if pretrained_xlm_checkpoint is None:  # a trained model already has these parameters
         return state_dict
     try:
         return original(state_dict, pretrained_xlm_checkpoint)

@@ -21,16 +21,19 @@ from fairseq_compat.patching import patch, replaces
 
 logger = logging.getLogger(__name__)
 
-#: Of a checkpoint's ``extra_state``: the updates since the last one of the moving average.
+#: Key of a checkpoint's ``extra_state``: the number of updates since the moving average was last updated.
 SINCE_AVERAGE = "updates_since_ema"
 
-#: Of a checkpoint's ``extra_state``: how many validations in a row were no better, and the best score.
+#: Key of a checkpoint's ``extra_state``: the number of validations in a row without improvement, and the best score.
 PATIENCE = "patience"
 
 
 @patch("fairseq.optim.lr_scheduler.reduce_lr_on_plateau")
 def save_plateau_counts(module: Any) -> None:
-    """``--lr-scheduler reduce_lr_on_plateau`` forgets at a restart how many validations were no better."""
+    """``--lr-scheduler reduce_lr_on_plateau`` forgets at a restart how many validations brought no improvement.
+
+    Here its counts are in the checkpoint.
+    """
     counts = ("num_bad_epochs", "cooldown_counter")
 
     @replaces(module.ReduceLROnPlateauLRSchedule, "state_dict")
@@ -46,16 +49,16 @@ def save_plateau_counts(module: Any) -> None:
     @replaces(module.ReduceLROnPlateauLRSchedule, "step")
     def step(original: Any, self: Any, epoch: int, val_loss: float | None = None) -> Any:
         rate = original(self, epoch, val_loss)
-        self.lr_scheduler.last_epoch = epoch if val_loss is None else epoch + 1  # in any order of calls
+        self.lr_scheduler.last_epoch = epoch if val_loss is None else epoch + 1  # whatever the order of calls
         return rate
 
 
 @patch("fairseq.optim.lr_scheduler.polynomial_decay_schedule")
 def save_annealed_rate(module: Any) -> None:
-    """``--lr-scheduler polynomial_decay`` with ``--force-anneal`` takes another rate after a stop.
+    """``--lr-scheduler polynomial_decay`` with ``--force-anneal`` has another learning rate after a restart.
 
     An annealed epoch begins with the last rate of the epoch before, and decays from there. A run that resumes within
-    such an epoch takes the rate of that moment for its first. Here a checkpoint has the rate and its epoch.
+    such an epoch decays its present rate once more. Here a checkpoint has the rate and its epoch.
     """
 
     @replaces(module.PolynomialDecayLRSchedule, "get_next_lr")
@@ -80,14 +83,15 @@ def save_annealed_rate(module: Any) -> None:
 def restore_learning_rate(original: Any, cfg: Any, trainer: Any, **options: Any) -> Any:
     """A run that stops at the end of an epoch loses the score that the learning rate depends on.
 
-    fairseq saves first and gives the scheduler the score afterwards. Here a run that resumes with the next epoch does
-    that before. And with ``--reset-lr-scheduler`` the rate of ``reduce_lr_on_plateau`` is the checkpoint's, whatever
-    ``--lr`` is: it comes back with the optimizer, and this scheduler sets none after its warm-up. Here it is ``--lr``.
+    fairseq saves first and passes the score to the scheduler afterwards. Here a run that resumes with the next epoch
+    passes it before. And with ``--reset-lr-scheduler`` the rate of ``reduce_lr_on_plateau`` stays the checkpoint's,
+    whatever ``--lr`` is: it is loaded with the optimizer, and this scheduler sets none after warm-up. Here it is
+    ``--lr``.
     """
     dictionary("--optimizer-overrides", cfg.optimizer_overrides)
     extra_state, epoch_itr = original(cfg, trainer, **options)
 
-    # --finetune-from-model resets the scheduler, too, but not in a run of its own that resumes.
+    # --finetune-from-model resets the scheduler, too, unless this run resumes (num_updates > 0).
     is_reset = cfg.reset_optimizer or cfg.reset_lr_scheduler or trainer.get_num_updates() == 0
     place = (extra_state or {}).get("train_iterator") or {}
     if not is_reset and place.get("version", 1) >= 2 and place["iterations_in_epoch"] == 0 and place["epoch"] > 1:
@@ -103,11 +107,11 @@ def restore_learning_rate(original: Any, cfg: Any, trainer: Any, **options: Any)
 
 @patch("fairseq.optim.fairseq_optimizer", function="FairseqOptimizer.load_state_dict")
 def compare_optimizer_options(original: Any, self: Any, state_dict: Any, optimizer_overrides: Any = None) -> None:
-    """Another ``--weight-decay`` or ``--adam-betas`` does nothing in a resumed run, which keeps the old one.
+    """A changed ``--weight-decay`` or ``--adam-betas`` has no effect in a resumed run, which keeps the old value.
 
-    ``--optimizer-overrides`` with a name that the optimizer does not have, or with the rate, changes nothing either.
+    Nor have ``--optimizer-overrides`` with unknown names, or with ``lr``. Here all of these are refused.
     """
-    # Loading a state replaces the options of the command line.
+    # The options of the command line, which loading a state replaces.
     asked = [dict(group) for group in self.param_groups]
     known = set().union(*asked) - {"params", "lr"}
     for name in optimizer_overrides or {}:
@@ -115,10 +119,10 @@ def compare_optimizer_options(original: Any, self: Any, state_dict: Any, optimiz
             raise UserError("--optimizer-overrides 'lr' has no effect, as the scheduler sets the rate; give --lr")
         if name not in known:
             options = ", ".join(sorted(known))
-            raise UserError(f"--optimizer-overrides {name!r} is no option of the optimizer, which has {options}")
+            raise UserError(f"--optimizer-overrides {name!r} is not an option of the optimizer; give one of {options}")
 
     original(self, state_dict, optimizer_overrides)
-    # Only what the command line says: groups also have what an optimizer keeps for itself.
+    # Only options of the command line: param groups also have internal entries of the optimizer.
     names = getattr(self, "optimizer_config", {}).keys() - {"lr", *(optimizer_overrides or {})}
     for asked_group, group in zip(asked, self.param_groups, strict=False):
         for name in asked_group.keys() & group.keys() & names:
@@ -126,7 +130,7 @@ def compare_optimizer_options(original: Any, self: Any, state_dict: Any, optimiz
             if wanted != trained:
                 raise UserError(
                     f"the checkpoint's optimizer has {name} {trained}, and this command's {wanted}; give the option of "
-                    f"its training, or --optimizer-overrides \"{{'{name}': {wanted}}}\" to go on with another value"
+                    f"its training, or --optimizer-overrides \"{{'{name}': {wanted}}}\" to continue with another value"
                 )
 
 
@@ -138,12 +142,12 @@ def _list_to_tuple(value: Any) -> Any:
 def record_and_compare_training(module: Any) -> None:
     """A checkpoint is resumed silently with a dictionary in another order, or with swapped languages.
 
-    No tensor shows that, nor another number of attention heads. ``--patience`` forgets how many validations in a row
-    were no better, and ``--ema-update-freq`` the updates since the last one of the average. With ``--store-ema``, a
-    checkpoint without an average ends in ``KeyError: 'model'``.
+    No tensor shape shows that, nor another number of attention heads. ``--patience`` forgets how many validations in a
+    row brought no improvement, and ``--ema-update-freq`` the updates since the average was last updated. With
+    ``--store-ema``, a checkpoint without an average ends in ``KeyError: 'model'``.
 
-    Here every checkpoint has all of this in its ``extra_state``, with the versions that wrote it. What it belongs to
-    (:mod:`fairseq_compat.provenance`) is compared when a training resumes, and a new average begins with its model.
+    Here every checkpoint records all of this in its ``extra_state``, with the versions that wrote it. Its provenance
+    (:mod:`fairseq_compat.provenance`) is compared when a training resumes, and a new average starts from the model.
     """
 
     @replaces(module.Trainer, "state_dict")
@@ -183,22 +187,22 @@ def record_and_compare_training(module: Any) -> None:
             raise
         finally:
             self.cfg.ema.store_ema = averages
-        if extra_state is None:  # there is no such file
+        if extra_state is None:  # the file does not exist
             return None
 
         _restore_patience(self.cfg.checkpoint, filename, extra_state, is_reset=reset_optimizer or reset_meters)
         if averages:
             _load_average(self, extra_state)
         elif "ema" in extra_state:
-            logger.warning("the checkpoint has a moving average; without --store-ema, later ones have none")
+            logger.warning("the checkpoint has a moving average; without --store-ema, later checkpoints have none")
         return extra_state
 
 
 def _compare_checkpoint(trainer: Any, path: str, *, reset_optimizer: bool, reset_lr_scheduler: bool) -> None:
-    """Compare a checkpoint with the training that begins with it, and set the record of that training.
+    """Compare a checkpoint with the training that loads it, and set the record of that training.
 
     Raises:
-        UserError: it belongs to other data or to another model, or cannot be resumed with these options.
+        UserError: the checkpoint belongs to other data or another model, or cannot be resumed with these options.
     """
     trainer.belongs_to = provenance.of_training(trainer.task, trainer.cfg)
     if not trainer.is_data_parallel_master or not os.path.isfile(path):
@@ -216,7 +220,7 @@ def _compare_checkpoint(trainer: Any, path: str, *, reset_optimizer: bool, reset
 
 
 def _require_averages_of_model(state: Any, name: str, model: torch.nn.Module) -> None:
-    """Raise UserError where moving averages are not those of a checkpoint's model, which fairseq does not notice."""
+    """Raise UserError if the moving averages do not fit a checkpoint's model, which fairseq does not check."""
     extra_state = state.get("extra_state") or {}
     for entry in ("ema", "ema_fp32_params"):
         average = extra_state.get(entry)
@@ -226,7 +230,7 @@ def _require_averages_of_model(state: Any, name: str, model: torch.nn.Module) ->
         for key, tensor in average.items() if is_same else ():
             parameter = state["model"][key]
             types = {parameter.dtype, parameter.dtype if entry == "ema" else torch.float32}
-            # What overlaps in memory is written to more than once.
+            # In a tensor with overlapping elements, updates would be written to the same memory repeatedly.
             is_whole = tensor.stride() == torch.empty_like(tensor).stride()
             is_same = is_same and tensor.shape == parameter.shape and tensor.dtype in types and is_whole
         if not is_same:
@@ -238,23 +242,23 @@ def _require_averages_of_model(state: Any, name: str, model: torch.nn.Module) ->
 def _require_same_training(state: Any, name: str, trainer: Any, *, reset_lr_scheduler: bool) -> None:
     """Raise UserError unless a training can resume with the optimizer and the learning rate of a checkpoint.
 
-    fairseq begins again at update 1 where a checkpoint has no optimizer state, and ends with an exception, or misreads
-    a state, where another optimizer or scheduler is asked for.
+    Without an optimizer state fairseq starts again at update 1; with another optimizer or scheduler it raises an
+    exception, or misreads the state.
     """
     if state.get("last_optimizer_state") is None:
         raise UserError(
-            f"{name} has no optimizer state, as with --no-save-optimizer-state and after averaging, and cannot be "
-            "resumed; add --reset-optimizer to train from its weights, from update 1"
+            f"{name} has no optimizer state, such as after averaging or with --no-save-optimizer-state, and cannot be "
+            "resumed; add --reset-optimizer to train from its weights, starting at update 1"
         )
     for trained, asked, reset in _list_differences(state, trainer):
         is_reset = reset_lr_scheduler and reset == "--reset-lr-scheduler"
         if trained != asked and not is_reset:
-            remedy = f"give {trained}, or {reset} to begin with another one"
+            remedy = f"give {trained}, or {reset} to start with a new one"
             raise UserError(f"{name} was trained with {trained}, and this command has {asked}; {remedy}")
 
 
 def _list_differences(state: Any, trainer: Any) -> list[tuple[str, str, str]]:
-    """Return what a checkpoint was trained with, what a trainer has instead, and the option that begins with it."""
+    """Return, for each difference, what a checkpoint was trained with, what the trainer has, and the reset option."""
     from fairseq.optim import OPTIMIZER_REGISTRY
     from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY
 
@@ -271,12 +275,12 @@ def _list_differences(state: Any, trainer: Any) -> list[tuple[str, str, str]]:
             continue
         if part == "criterion":
             asked_class = type(trainer.get_criterion()).__name__
-            # By the name of the class, as fairseq does.
+            # fairseq compares class names, too.
             history = state.get("optimizer_history") or [{}]
             is_same = history[-1].get("criterion_name", asked_class) == asked_class
         elif part == "optimizer":
             classes = [OPTIMIZER_REGISTRY.get(name) for name in (trained, asked)]
-            # Ours has the class name of the one that it stands for.
+            # An optimizer that replaces one of fairseq has its class name.
             is_same = None in classes or classes[0].__name__ == classes[1].__name__
         else:
             is_same = trained in (asked, *getattr(LR_SCHEDULER_REGISTRY.get(asked), "continues", ()))
@@ -285,7 +289,7 @@ def _list_differences(state: Any, trainer: Any) -> list[tuple[str, str, str]]:
             differences.append((f"{option} {trained}", f"{option} {asked}", reset))
 
     if provenance.settings_in("lr_scheduler", trainer.cfg).get("lr_scheduler") == "reduce_lr_on_plateau":
-        # Its rate goes on with that of the optimizer; --lr is where it began.
+        # It continues with the optimizer's rate; --lr is only the initial one.
         first_rates = checkpoints.options_in(state, "optimization").get("lr")
         if first_rates is not None:
             asked_rates = trainer.cfg.optimization.lr
@@ -301,7 +305,7 @@ def _format_rate(rates: Any) -> str:
 
 
 def _format_precision(common: Mapping[str, Any]) -> str:
-    """Return the options of precision by their effect on an optimizer's state, which is the same for fp16 and bf16."""
+    """Return the precision options that determine the form of an optimizer's state, the same for fp16 and bf16."""
     if common.get("memory_efficient_fp16") or common.get("memory_efficient_bf16"):
         return "--memory-efficient-fp16 or --memory-efficient-bf16"
     if common.get("amp"):
@@ -310,7 +314,7 @@ def _format_precision(common: Mapping[str, Any]) -> str:
 
 
 def _require_same_sizes(path: str, model: torch.nn.Module) -> None:
-    """Raise UserError where a checkpoint that could not be loaded has other parameters than a model."""
+    """Raise UserError if a checkpoint that could not be loaded has other parameters than the model."""
     trained, asked = checkpoints.load_checkpoint(path, mapped=True)["model"], model.state_dict()
     for name in {**asked, **trained}:
         trained_shape = tuple(trained[name].shape) if name in trained else None
@@ -325,16 +329,16 @@ def _require_same_sizes(path: str, model: torch.nn.Module) -> None:
 
 
 def _restore_patience(options: Any, path: str, extra_state: dict[str, Any], *, is_reset: bool) -> None:
-    """Restore how many validations were no better, unless a checkpoint's scores cannot be compared with new ones."""
+    """Restore the counts of ``--patience``, unless a checkpoint's scores cannot be compared with new ones."""
     kind = describe_best_score(options)
     trained_kind = extra_state.get(KIND_OF_SCORE, kind)
     if trained_kind != kind:  # BLEU is not compared with a loss
-        logger.info("the best checkpoint was that of the %s; now it is that of the %s", trained_kind, kind)
+        logger.info("the best checkpoint had the %s; from now on it has the %s", trained_kind, kind)
         for entry in ("best", PATIENCE, "val_loss"):
             extra_state.pop(entry, None)
         extra_state[SCORE_OF_EPOCH] = None
     is_own = Path(path).resolve().parent == Path(options.save_dir).resolve()
-    if options.reset_dataloader and not is_own:  # another run's best score, which may never be reached
+    if options.reset_dataloader and not is_own:  # the best score of another run may never be reached
         extra_state.pop("best", None)
         extra_state.pop(PATIENCE, None)
     if not is_reset:
@@ -342,11 +346,11 @@ def _restore_patience(options: Any, path: str, extra_state: dict[str, Any], *, i
 
 
 def _load_average(trainer: Any, extra_state: Mapping[str, Any]) -> None:
-    """Give a trainer the moving average of a checkpoint; where there is none, it begins with the trainer's model."""
+    """Load the moving average of a checkpoint; if there is none, start it from the trainer's model."""
     ema, options = trainer.ema, trainer.cfg.ema
     average = extra_state.get("ema")
     if average is None:
-        logger.info("the checkpoint has no moving average, which begins here")
+        logger.info("the checkpoint has no moving average; a new one starts here")
         if options.ema_seed_model is not None:
             return
         average = trainer.get_model().state_dict()

@@ -16,15 +16,15 @@ from typing import Any
 
 from fairseq_compat.patching import patch, replaces
 
-logger = logging.getLogger("fairseq.checkpoint_utils")  # whose lines these are
+logger = logging.getLogger("fairseq.checkpoint_utils")  # the log lines replace fairseq's own
 
-#: Of a checkpoint's ``extra_state``: the score that an epoch ended with; None where none was due.
+#: Key of a checkpoint's ``extra_state``: the score at the end of an epoch; None if no validation was due.
 SCORE_OF_EPOCH = "score_of_epoch"
 
-#: Of a checkpoint's ``extra_state``: which scores are the best, as ``lowest loss``.
+#: Key of a checkpoint's ``extra_state``: which scores are the best, such as ``lowest loss``.
 KIND_OF_SCORE = "kind_of_score"
 
-#: Whether the validation that is under way, or was the last, is due by the options, and not just because the run stops.
+#: Whether the present or last validation was due by the options, and not only because the run stops.
 _validation = SimpleNamespace(is_due=True)
 
 
@@ -32,9 +32,9 @@ _validation = SimpleNamespace(is_due=True)
 def follow_validation_and_save_intervals(module: Any) -> None:
     """A stopped run validates once more, which counts for ``--patience``; some multiples of an interval are not saved.
 
-    These are the updates before ``--validate-after-updates``, to which ``--save-interval-updates`` applies as well. A
-    validation that is due only because a run stops within its epoch is not counted here, so that the resumed run ends
-    where an uninterrupted one does.
+    Here a validation that is due only because a run stops within an epoch is not counted, so that the resumed run ends
+    where an uninterrupted one does. Multiples of ``--save-interval-updates`` before ``--validate-after-updates`` are
+    saved, too.
     """
 
     @replaces(module, "validate_and_save")
@@ -55,7 +55,7 @@ def follow_validation_and_save_intervals(module: Any) -> None:
     @replaces(module, "should_stop_early")
     def should_stop_early(original: Any, cfg: Any, valid_loss: float | None) -> bool:
         if valid_loss is not None and not math.isfinite(valid_loss):
-            # No later score would be better than a first one that is no number.
+            # NaN as the first score would count as the best forever.
             valid_loss = -math.inf if cfg.checkpoint.maximize_best_checkpoint_metric else math.inf
         return _validation.is_due and original(cfg, valid_loss)
 
@@ -69,24 +69,24 @@ def is_multiple(number: int, interval: int) -> bool:
 def keep_requested_checkpoints(original: Any, cfg: Any, trainer: Any, epoch_itr: Any, val_loss: float | None) -> None:
     """``--keep-best-checkpoints N`` keeps fewer than N, and ``--save-interval-updates`` leaves out ends of epochs.
 
-    A model is kept only if it is better than the worst one, even while there are fewer than N; models of equal scores
-    can have the same name, and scores below 0 are not read back. After a score that is no number none is better. Here N
-    are kept, every multiple of the interval is saved, and a model without a score is never the best.
+    A model is kept only if it is better than the worst one, even while there are fewer than N; models with equal scores
+    can have the same name, scores below 0 are not read back, and nothing is better than NaN. Here N are kept, every
+    multiple of the interval is saved, and a model without a finite score is never the best.
     """
     from fairseq import checkpoint_utils
 
-    # One process makes the folder; others may write their parts into it.
+    # One process makes the folder; others may save their shards in it.
     if trainer.data_parallel_rank == 0:
         os.makedirs(cfg.save_dir, exist_ok=True)
     score = val_loss if val_loss is not None and math.isfinite(val_loss) else None
-    # fairseq keeps the best score as an attribute of its function, and reads it in several places.
+    # fairseq stores the best score as an attribute of its function, and reads it in several places.
     best = getattr(checkpoint_utils.save_checkpoint, "best", None)
     is_best = score is not None and (best is None or _is_as_good(score, best, cfg))
     if is_best:
         checkpoint_utils.save_checkpoint.best = score
     if cfg.no_save:
         return
-    # All processes take part in collecting what is divided among them, also those that save nothing.
+    # All processes must take part in gathering sharded state, even those that save nothing.
     trainer.consolidate_optimizer()
     if not trainer.should_save_checkpoint_on_current_rank:
         if trainer.always_call_state_dict_during_save_checkpoint:
@@ -117,7 +117,7 @@ def keep_requested_checkpoints(original: Any, cfg: Any, trainer: Any, epoch_itr:
 def _list_due_names(
     cfg: Any, epoch_itr: Any, updates: int, suffix: str, score: float | None, *, is_best: bool
 ) -> list[str]:
-    """Return the names of the files that are due after an update; the last one is that from which a run resumes."""
+    """Return the names of the checkpoints that are due after an update; a run resumes from the last of them."""
     epoch, names = epoch_itr.epoch, []
     if epoch_itr.end_of_epoch() and not cfg.no_epoch_checkpoints and is_multiple(epoch, cfg.save_interval):
         names.append(f"checkpoint{epoch}")
@@ -126,7 +126,7 @@ def _list_due_names(
     if is_best:
         names.append("checkpoint_best")
     if score is not None and _is_among_best(score, cfg, suffix):
-        # The number of updates tells models of equal scores apart.
+        # The number of updates distinguishes models with equal scores.
         names.append(f"checkpoint.best_{cfg.best_checkpoint_metric}_{score:.3f}{updates}")
     if not cfg.no_last_checkpoints:
         names.append("checkpoint_last")
@@ -136,13 +136,13 @@ def _list_due_names(
 def get_patience_counts() -> dict[str, Any]:
     """Return the attributes of ``should_stop_early`` of the running ``fairseq-train``, ``num_runs`` and ``best``.
 
-    They are how fairseq counts validations that were no better. In other programs there are none.
+    fairseq uses them to count validations without improvement. In other programs the dictionary is empty.
     """
     return vars(getattr(sys.modules.get("fairseq_cli.train"), "should_stop_early", lambda: None))
 
 
 def describe_best_score(cfg: Any) -> str:
-    """Return which scores are the best, for options of checkpoints."""
+    """Return which scores are the best by the options of checkpoints, such as ``lowest loss``."""
     return f"{'highest' if cfg.maximize_best_checkpoint_metric else 'lowest'} {cfg.best_checkpoint_metric}"
 
 
@@ -151,7 +151,7 @@ def _is_as_good(score: float, other: float, cfg: Any) -> bool:
 
 
 def _is_among_best(score: float, cfg: Any, suffix: str) -> bool:
-    """Return whether a model of this score is one of the best to be kept, by the digits that are in names."""
+    """Return whether a model with this score, rounded as in file names, is among the best that are kept."""
     if cfg.keep_best_checkpoints <= 0:
         return False
     best = _list_best_first(cfg, suffix)
@@ -162,7 +162,7 @@ def _is_among_best(score: float, cfg: Any, suffix: str) -> bool:
 
 
 def _list_best_first(cfg: Any, suffix: str) -> list[tuple[float, int, str]]:
-    """Return score, number and path of all models kept as best by the metric; of equal scores the newest is first."""
+    """Return score, number of updates and path of all models kept as the best, the best and newest first."""
     metric = re.escape(cfg.best_checkpoint_metric)
     files = _match_files(cfg.save_dir, rf"checkpoint\.best_{metric}_(-?\d+\.\d{{3}})(\d*){re.escape(suffix)}\.pt")
     scored = [(float(match[1]), int(match[2] or 0), path) for match, path in files]
@@ -171,9 +171,9 @@ def _list_best_first(cfg: Any, suffix: str) -> list[tuple[float, int, str]]:
 
 
 def _remove_outdated(cfg: Any, suffix: str, epoch: int, updates: int) -> None:
-    """Remove checkpoints beyond the numbers that are to be kept.
+    """Remove checkpoints beyond the numbers to keep.
 
-    Those of later epochs and updates than the present ones are another run's: they are neither counted nor removed.
+    Checkpoints of later epochs and updates than the present belong to another run; they are not counted or removed.
     """
     end = rf"{re.escape(suffix)}\.pt"
     outdated = []
@@ -192,12 +192,12 @@ def _remove_outdated(cfg: Any, suffix: str, epoch: int, updates: int) -> None:
 
 
 def _list_newest_first(folder: str, pattern: str, newest: int) -> list[tuple[int, str]]:
-    """Return number and path of all checkpoints up to the ``newest`` whose names fit a pattern."""
+    """Return number and path of the checkpoints up to number ``newest`` that match a pattern, the newest first."""
     numbered = [(int(match[1]), path) for match, path in _match_files(folder, pattern)]
     return sorted((checkpoint for checkpoint in numbered if checkpoint[0] <= newest), reverse=True)
 
 
 def _match_files(folder: str, pattern: str) -> list[tuple[re.Match[str], str]]:
-    """Return the matches of a pattern among the names in a folder, and their paths."""
+    """Return the matches of a pattern with the names in a folder, and the paths of these files."""
     matches = [re.fullmatch(pattern, name) for name in os.listdir(folder)]
     return [(match, os.path.join(folder, match[0])) for match in matches if match is not None]

@@ -15,13 +15,16 @@ from fairseq_compat.files import require_file
 from fairseq_compat.patching import patch, replaces
 from fairseq_compat.text import TextFile
 
-#: A number beyond those of all dictionaries.
+#: Larger than the number of any token in a dictionary.
 _UNUSED_NUMBER = 2**30
 
 
 @patch("fairseq.scoring.bleu")
 def score_empty_translations(module: Any) -> None:
-    """Where all translations are empty, or there are none, BLEU divides by zero; here it is 0."""
+    """If all translations are empty, or there are none, BLEU divides by zero.
+
+    Here it is 0.
+    """
 
     @replaces(module.Scorer, "brevity")
     def brevity(original: Any, self: Any) -> float:
@@ -45,8 +48,8 @@ def score_empty_translations(module: Any) -> None:
 def count_words_of_empty_lines(original: Any, self: Any, ref: Any, pred: Any) -> None:
     """BLEU counts an empty line as one word, and the words ``</s>`` and ``<pad>`` at the end of a line as none.
 
-    fairseq's extension strips ends of sentences and padding, but always leaves one token. Here the end of each sentence
-    is stripped before, and empty lines are counted in Python.
+    fairseq's extension strips end-of-sentence and padding tokens, but always leaves one token. Here the end of each
+    sentence is stripped before, and empty lines are counted in Python.
     """
     ref, pred = (_strip_end(tokens, self.eos) for tokens in (ref, pred))
     if len(ref) and len(pred):
@@ -64,7 +67,7 @@ def _strip_end(tokens: Any, eos: int) -> Any:
 
 
 def _replace_special_tokens(tokens: Any, scorer: Any) -> Any:
-    """Return tokens in which the words ``</s>`` and ``<pad>`` have numbers that the extension takes for words."""
+    """Return tokens in which the words ``</s>`` and ``<pad>`` have numbers that the extension treats as words."""
     tokens = tokens.clone()
     for special in (scorer.eos, scorer.pad):
         tokens[tokens == special] = _UNUSED_NUMBER + special
@@ -73,10 +76,10 @@ def _replace_special_tokens(tokens: Any, scorer: Any) -> Any:
 
 @patch("fairseq_cli.score", function="cli_main")
 def score_lines(original: Any) -> None:
-    """``fairseq-score`` scores 2 hypotheses and 3 references as if there were 2, and ends lines at carriage returns.
+    """``fairseq-score`` scores 2 hypotheses and 3 references as if there were 2, and splits lines at carriage returns.
 
-    It stops with ``--sentence-bleu`` and with a current sacrebleu, and with ``--sacrebleu`` ignores ``--ignore-case``
-    and ``--order``. Here texts are UTF-8, and their lines end at line feeds.
+    It stops with ``--sentence-bleu`` and with a current sacrebleu, and with ``--sacrebleu`` it ignores
+    ``--ignore-case`` and ``--order``. Here all of these work, texts must have as many lines, and are read as UTF-8.
     """
     parser = sys.modules["fairseq_cli.score"].get_parser()
     options = parser.parse_args()
@@ -95,7 +98,7 @@ def score_lines(original: Any) -> None:
 
 
 def _read_lines(path: str, ignore_case: bool) -> list[str]:
-    """Return the lines of a text; ``-`` is stdin."""
+    """Return the lines of a text file without their ends; ``-`` is stdin."""
     if path != "-":
         require_file(path)
     with TextFile(path) as file:
@@ -108,7 +111,7 @@ def _read_lines(path: str, ignore_case: bool) -> list[str]:
 
 
 def _compute_scores(options: argparse.Namespace, hypotheses: Sequence[str], references: Sequence[str]) -> list[str]:
-    """Return what is printed: the score of all lines, or of each line."""
+    """Return the lines to print: the score of the whole text, or of each line."""
     from fairseq.data.dictionary import Dictionary
     from fairseq.scoring import bleu
 
@@ -118,11 +121,11 @@ def _compute_scores(options: argparse.Namespace, hypotheses: Sequence[str], refe
         metric = BLEU(max_ngram_order=options.order)
         return [str(metric.corpus_score(hypotheses, [references]))]
     dictionary = Dictionary()
-    # Words get numbers of a dictionary that grows with them.
+    # The dictionary grows: each new word gets the next number.
     scorer = bleu.Scorer(bleu.BleuConfig(pad=dictionary.pad(), eos=dictionary.eos(), unk=dictionary.unk()))
     results = []
     for number, (hypothesis, reference) in enumerate(zip(hypotheses, references, strict=True)):
-        # Counts begin at 1, so that a line without a common 4-gram has a score.
+        # With one_init, n-gram counts start at 1, so that a line without a common 4-gram has a score above 0.
         if options.sentence_bleu:
             scorer.reset(one_init=True)
         scorer.add(dictionary.encode_line(reference), dictionary.encode_line(hypothesis))

@@ -20,15 +20,15 @@ from fairseq_compat.patching import patch, replaces
 
 @patch("fairseq.tasks.denoising", function="DenoisingTask.add_args")
 def keep_first_declarations(original: Any, parser: Any) -> None:
-    """``--task denoising`` cannot start: BART and other Transformers declare ``--max-source-positions``, too.
+    """``--task denoising`` cannot start: BART and other Transformers also declare ``--max-source-positions``.
 
-    Here the model's declaration counts, as with other tasks.
+    Here the model's declaration takes precedence, as with other tasks.
     """
     original(_FirstDeclarations(parser))
 
 
 class _FirstDeclarations:
-    """A parser of options that ignores those which it has already."""
+    """An option parser that ignores repeated declarations."""
 
     def __init__(self, parser: Any) -> None:
         self._parser = parser
@@ -42,26 +42,30 @@ class _FirstDeclarations:
 def check_whole_word_masking(original: Any, args: Any, dictionary: Any) -> Any:
     """``--mask-whole-words`` and ``--mask-length word`` end in tracebacks with subwords that mark the ends of words.
 
-    So do tasks that only have their own options, without ``--bpe``, which is next to them in the configuration.
+    So do tasks that receive only their own group of the configuration, which lacks ``--bpe``. Here ``--bpe`` is looked
+    up in the configuration, and subwords that do not show where words begin are refused.
     """
     from fairseq.data import encoders
 
-    # The task's part of the configuration; the other parts are its siblings.
+    # The task's group of the configuration; its parent has the other groups.
     if isinstance(args, DictConfig):
         configuration = args._get_parent()
         args = None if configuration is None else configuration.get("bpe")
     bpe = encoders.build_bpe(args)
     if bpe is not None and not hasattr(bpe, "is_beginning_of_word"):
         raise UserError(
-            f"--bpe of the class {type(bpe).__name__} does not tell which tokens begin a word, as masking whole words "
-            "needs; give sentencepiece, gpt2, bert or hf_byte_bpe, or leave it out to mask tokens"
+            f"--bpe of the class {type(bpe).__name__} does not show where words begin, so whole words cannot be "
+            "masked; give sentencepiece, gpt2, bert or hf_byte_bpe, or leave --bpe out to mask tokens"
         )
     return original(args, dictionary)
 
 
 @patch("fairseq.tasks.multilingual_masked_lm", function="MultiLingualMaskedLMTask._get_whole_word_mask")
 def mask_words_without_bpe(original: Any, self: Any) -> Any:
-    """``--task multilingual_masked_lm --mask-whole-words`` without ``--bpe`` stops; each token is a word then."""
+    """``--task multilingual_masked_lm --mask-whole-words`` without ``--bpe`` stops with an error.
+
+    Here each token counts as a word then.
+    """
     from fairseq.data.encoders.utils import get_whole_word_mask
 
     return get_whole_word_mask(self.args, self.source_dictionary) if self.args.mask_whole_words else None
@@ -71,7 +75,10 @@ def mask_words_without_bpe(original: Any, self: Any) -> Any:
 def ignore_extra_loading_arguments(
     original: Any, self: Any, split: str, epoch: int = 1, combine: bool = False, **unused: Any
 ) -> None:
-    """``--task legacy_masked_lm`` cannot start: the trainer gives it more arguments than it takes."""
+    """``--task legacy_masked_lm`` cannot start: the trainer passes more arguments than it accepts.
+
+    Here the others are ignored.
+    """
     original(self, split, epoch, combine)
 
 
@@ -85,9 +92,10 @@ def build_multilingual_generator(
     extra_gen_cls_kwargs: Any = None,
     prefix_allowed_tokens_fn: Any = None,
 ) -> Any:
-    """``translate`` of a ``translation_multi_simple_epoch`` model is a TypeError: the task takes fewer arguments.
+    """``translate`` of a ``translation_multi_simple_epoch`` model is a TypeError: the task accepts fewer arguments.
 
-    And ``--keep-inference-langtok`` has no effect: the task looks for it among the options of generation.
+    And ``--keep-inference-langtok`` has no effect: the task looks for it among the generation options. Here it is read
+    from the task's own options.
     """
     from fairseq.tasks import FairseqTask
 
@@ -112,12 +120,12 @@ def initialize_loss_sums(
 ) -> tuple[float, float, Any]:
     """``--task semisupervised_translation`` stops in its first update: it adds to sums that do not exist.
 
-    Here values in the log have the name of their kind of data, as in ``multilingual_translation``.
+    Here they start at 0; logged values have the key of their data as a prefix, as in ``multilingual_translation``.
     """
     model.train()
     if update_num > 0:
         self.update_step(update_num)
-    parts: list[tuple[str, str, float]] = []  # models, data and weights of losses
+    parts: list[tuple[str, str, float]] = []  # (model, data, weight) of each loss
     for pair in self.lang_pairs:
         parts.append((pair, pair, self.lambda_parallel))
     for pair in self.lang_pairs:
@@ -153,9 +161,9 @@ def take_all_sentences_once(
     *args: Any,
     **kwargs: Any,
 ) -> None:
-    """``--task multilingual_language_modeling`` stops where a language already has the size that it should have.
+    """``--task multilingual_language_modeling`` stops if a language needs no resampling, by default every language.
 
-    By default this is every language. Here all of its sentences are then taken once.
+    Here each of its sentences is then taken once.
     """
     # Without replacement fairseq draws fewer sentences than there are, and refuses to draw all.
     is_whole = size_ratio == 1.0 and not replace
@@ -170,9 +178,9 @@ def take_all_sentences_once(
 def seed_noise_by_sentence(original: Any, self: Any, index: int) -> Any:
     """A resumed ``denoising`` training has other noise than an uninterrupted one.
 
-    Half of it depends on all earlier random numbers. Here it depends on seed, epoch and sentence, as the other half.
+    Half of it depends on all earlier random numbers. Here all of it depends on seed, epoch and sentence.
     """
-    # In other threads the seed cannot be set: the main one may be training.
+    # Other threads must not set the global seed: the main thread may be training.
     if threading.current_thread() is not threading.main_thread():
         return original(self, index)
     with torch.random.fork_rng(devices=[]):
@@ -182,7 +190,10 @@ def seed_noise_by_sentence(original: Any, self: Any, index: int) -> Any:
 
 @patch("fairseq.tasks.multilingual_language_modeling", function="MultilingualLanguageModelingTask.eval_lm_dataloader")
 def return_evaluation_batches(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-    """``fairseq-eval-lm`` cannot evaluate ``--task multilingual_language_modeling``: it gets no batches."""
+    """``fairseq-eval-lm`` cannot evaluate ``--task multilingual_language_modeling``: it gets an iterator over epochs.
+
+    Here it gets the batches of one epoch.
+    """
     return original(self, *args, **kwargs).next_epoch_itr(shuffle=False)
 
 
@@ -190,7 +201,10 @@ def return_evaluation_batches(original: Any, self: Any, *args: Any, **kwargs: An
 def rotate_data_folders(
     original: Any, self: Any, split: str, epoch: int = 1, combine: bool = False, **unused: Any
 ) -> Any:
-    """``--task cross_lingual_lm`` cannot be resumed: it looks for a folder of data for each epoch, to log its name."""
+    """``--task cross_lingual_lm`` cannot be resumed: to log its name, it looks for a data folder for each epoch.
+
+    Here the folders are repeated.
+    """
     from fairseq.utils import split_paths
 
     folders = len(split_paths(self.args.data))
@@ -201,7 +215,7 @@ def rotate_data_folders(
 def seed_batch_languages(module: Any) -> None:
     """A resumed ``cross_lingual_lm`` training has batches of other languages than an uninterrupted one.
 
-    The language of a batch depends on all earlier random numbers; here it depends on the epoch and the sentences.
+    The language of a batch depends on all earlier random numbers. Here it depends on the epoch and the sentences.
     """
     from fairseq.data.data_utils import numpy_seed
 

@@ -24,19 +24,19 @@ from fairseq_compat.text import TextFile, open_text, require_parallel
 
 @patch("fairseq.file_chunker_utils")
 def chunk_files_at_line_feeds(module: Any) -> None:
-    """``fairseq-preprocess`` ends lines at carriage returns within them, and all later pairs of sentences are wrong.
+    """``fairseq-preprocess`` splits lines at carriage returns, so that all later sentence pairs are wrong.
 
-    Of text that is not UTF-8 it says ``negative seek position -1``. Here lines end at line feeds only, in a file as in
-    each part of it that one of ``--workers`` reads, and an error names file, line and byte.
+    For text that is not UTF-8 it reports ``negative seek position -1``. Here lines end only at line feeds, even in the
+    part of a file that one of ``--workers`` reads, and an error names file, line and byte.
     """
 
     def find_offsets(filename: str, num_chunks: int) -> list[int]:
-        """Return the places at which parts of about equal size begin, each with a line, and the end of the file."""
-        require_file(filename)  # it is read more than once
+        """Return the offsets at which parts of about equal size begin, each at a line start, and the file size."""
+        require_file(filename)  # not a pipe, since it is read more than once
         offsets = [0]
         with open(filename, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            # A part begins after the line in which its share of the bytes begins.
+            # A part begins at the first line start after its share of the bytes begins.
             for part in range(1, num_chunks):
                 file.seek(size // num_chunks * part)
                 file.readline()
@@ -54,19 +54,19 @@ def chunk_files_at_line_feeds(module: Any) -> None:
     "fairseq_cli.preprocess",
 )
 def read_texts_as_utf8(module: Any) -> None:
-    """``raw`` data, alignments and lists end lines at carriage returns, and some are read in the locale's encoding.
+    """``raw`` data, alignments and lists are split at carriage returns, and some are read in the locale's encoding.
 
-    Here they are read like all other texts.
+    Here they are UTF-8, and their lines end only at line feeds.
     """
     module.open = open_text
 
 
 @patch("fairseq_cli.interactive", function="buffered_read")
 def read_interactive_lines(original: Any, input: str, buffer_size: int) -> Iterator[list[str]]:
-    """``fairseq-interactive`` ends lines at carriage returns within them, and reads stdin in the locale's encoding.
+    """``fairseq-interactive`` splits lines at carriage returns, and reads stdin in the locale's encoding.
 
-    Every translation after such a line then has another number than its source, and outside of UTF-8 locales text is
-    silently misread. Lines end at line feeds only, with or without a carriage return before, and are UTF-8.
+    Every translation after such a line then has another number than its source, and outside UTF-8 locales text is
+    silently misread. Here lines are UTF-8, and end only at line feeds, with or without a carriage return before.
     """
     with TextFile(input) as file:
         lines = map(str.strip, file)
@@ -76,13 +76,13 @@ def read_interactive_lines(original: Any, input: str, buffer_size: int) -> Itera
 
 @patch("fairseq_cli.preprocess", before="main")
 def require_parallel_texts(args: Any) -> None:
-    """Source and target with different numbers of lines are binarized all the same; a training stops much later.
+    """Source and target with different numbers of lines are binarized anyway, and a training stops much later.
 
-    Here they are refused before anything is written, and so are alignments of another number of sentences, or of words
-    that a sentence does not have: a training ignores all of that sentence's, with a line in its log.
+    Here they are refused before anything is written, and so are alignments with another number of sentences, or of
+    words that a sentence does not have: a training would ignore all alignments of that sentence.
     """
     for texts in () if args.dict_only else _list_parallel_texts(args):
-        # fairseq reports what is missing.
+        # fairseq reports missing files.
         texts = [text for text in texts if os.path.isfile(text)]
         require_parallel(texts)
         if not args.only_source:
@@ -91,25 +91,25 @@ def require_parallel_texts(args: Any) -> None:
 
 
 def _require_alignments(alignments: str, source: str, target: str) -> None:
-    """Raise UserError unless each line of a file has pairs of places of words in a source and a target, from 0."""
+    """Raise UserError unless each line has pairs of word positions, from 0, in the lines of source and target."""
     with TextFile(alignments) as pairs, TextFile(source) as sources, TextFile(target) as targets:
         for number, (line, *sentences) in enumerate(zip(pairs, sources, targets, strict=False), start=1):
             lengths = [len(sentence.split()) for sentence in sentences]
             for pair in line.split():
-                places = [int(place) for place in pair.split("-") if place.isdecimal()]
-                is_pair = pair.count("-") == 1 and len(places) == 2
-                if not is_pair or places[0] >= lengths[0] or places[1] >= lengths[1]:
+                positions = [int(position) for position in pair.split("-") if position.isdecimal()]
+                is_pair = pair.count("-") == 1 and len(positions) == 2
+                if not is_pair or positions[0] >= lengths[0] or positions[1] >= lengths[1]:
                     raise UserError(
                         f"{alignments} has {pair[:100]!r} in line {number}, of which {source} has {lengths[0]} words "
-                        f"and {target} {lengths[1]}; give pairs of their places, counted from 0, such as 0-0"
+                        f"and {target} {lengths[1]}; give pairs of their positions, counted from 0, such as 0-0"
                     )
 
 
 @patch("fairseq_cli.preprocess")
 def write_raw_data_and_alignments(module: Any) -> None:
-    """``--dataset-impl raw --only-source`` writes files that no task reads, ``train.None-None`` for ``train``.
+    """``--dataset-impl raw --only-source`` writes files that no task reads, ``train.None-None`` instead of ``train``.
 
-    And of several ``--validpref`` or ``--testpref`` no alignments are written.
+    And no alignments are written for several ``--validpref`` or ``--testpref``. Here both are.
     """
 
     @replaces(module, "_make_dataset")
@@ -133,8 +133,8 @@ def write_raw_data_and_alignments(module: Any) -> None:
 
 
 def _list_parallel_texts(args: Any) -> Iterator[list[str]]:
-    """Yield the texts of each part of the data, such as train.en, train.de and train.align."""
-    # A text without a language has the name of its prefix.
+    """Yield the texts of each subset, such as train.en, train.de and train.align."""
+    # Without a language, the file name is just the prefix.
     endings = [f".{args.source_lang}" if args.source_lang else ""]
     if not args.only_source:
         endings.append(f".{args.target_lang}" if args.target_lang else "")
@@ -152,34 +152,35 @@ def _list_parallel_texts(args: Any) -> Iterator[list[str]]:
 
 @patch("fairseq.data.language_pair_dataset", before="LanguagePairDataset.__init__")
 def require_parallel_data(src: Any, tgt: Any, align_dataset: Any) -> None:
-    """Source and target of different length that were binarized one by one end a training in an assertion.
+    """Source and target that were binarized separately, with different numbers of sentences, fail an assertion.
 
-    ``--load-alignments`` of data in several parts ends in an ``IndexError``, or gives sentences those of others.
+    ``--load-alignments`` with data in several parts ends in an ``IndexError``, or gives sentences the alignments of
+    others. Here an error says what differs.
     """
     if align_dataset is not None and len(align_dataset) != len(src):
         raise UserError(
-            f"--load-alignments: the data have {len(src):,} sentences, and {len(align_dataset):,} with alignments; "
-            "make one part of train, train1 and so on, without --upsample-primary"
+            f"--load-alignments: the data have {len(src):,} sentences, but {len(align_dataset):,} with alignments; "
+            "combine train, train1 and so on into one, without --upsample-primary"
         )
     if tgt is not None and len(src) != len(tgt):
         raise UserError(
-            f"the data have {len(src):,} sentences of the source and {len(tgt):,} of the target; make them anew, of "
-            "texts with the same number of lines"
+            f"the data have {len(src):,} sentences in the source and {len(tgt):,} in the target; run "
+            "fairseq-preprocess again, with texts of the same number of lines"
         )
 
 
 @patch("fairseq.binarizer", "fairseq.data.dictionary")
 def detect_lost_workers(module: Any) -> None:
-    """``fairseq-preprocess --workers N`` waits without end for a worker that was killed, as for lack of memory.
+    """``fairseq-preprocess --workers N`` waits forever for a worker that was killed, such as for lack of memory.
 
-    On Ctrl-C each worker prints a page of traceback: a terminal interrupts all processes of a command. Here the first
-    one alone takes it, and ends the others.
+    On Ctrl-C each worker prints a page of traceback, because a terminal interrupts all processes of a command. Here a
+    lost worker is an error, and only the main process handles Ctrl-C and ends the others.
     """
     module.Pool = Workers
 
 
 class Workers:
-    """Processes that compute functions, as fairseq asks ``multiprocessing.Pool`` for; a lost one is an error."""
+    """Worker processes with the methods of ``multiprocessing.Pool`` that fairseq uses; a lost worker is an error."""
 
     def __init__(self, processes: int) -> None:
         self._executor = ProcessPoolExecutor(processes, initializer=_begin_worker)
@@ -191,7 +192,7 @@ class Workers:
         return Result(self._executor.submit(function, *args, **kwds))
 
     def close(self) -> None:
-        """Take no further functions; fairseq calls :meth:`join` next."""
+        """Accept no further functions; fairseq calls :meth:`join` next."""
 
     def join(self) -> None:
         """Wait until all are computed; a command that is interrupted meanwhile ends its processes."""
@@ -204,7 +205,7 @@ class Workers:
 
 
 def _begin_worker() -> None:
-    """Leave Ctrl-C to the first process, and end when that has ended, however it did."""
+    """Leave Ctrl-C to the main process, and end when that has ended for any reason."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -217,20 +218,20 @@ def _end_with_parent() -> None:
 
 
 class Result:
-    """What a function returns, once it has."""
+    """The result of a function that a worker computes."""
 
     def __init__(self, future: Future[Any]) -> None:
         self._future = future
 
     def get(self) -> Any:
-        """Return it.
+        """Wait for the result and return it.
 
         Raises:
-            UserError: its process was ended.
+            UserError: a worker process was killed.
         """
         try:
             return self._future.result()
         except BrokenProcessPool:
             raise UserError(
-                "one of the --workers was ended from outside, perhaps for lack of memory; give fewer, and start again"
+                "one of the --workers was killed, perhaps for lack of memory; give fewer, and start again"
             ) from None

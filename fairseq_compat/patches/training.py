@@ -19,16 +19,19 @@ from fairseq_compat.process import keep_freed_memory
 
 logger = logging.getLogger(__name__)
 
-#: The lock of a training, in its folder; seconds in which another process may end, such as that of a killed run.
-LOCK, LOCK_TIMEOUT = ".training.lock", 10.0
+#: The name of the lock file in ``--save-dir``.
+LOCK = ".training.lock"
+
+#: Seconds to wait for the lock: the process of a killed run may take a while to end.
+LOCK_TIMEOUT = 10.0
 
 
 @patch("fairseq_cli.train", function="main")
 def lock_save_dir(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
-    """Two trainings in one ``--save-dir`` overwrite each other's checkpoints; with ``python -O`` none is checked.
+    """Two trainings in one ``--save-dir`` overwrite each other's checkpoints; with ``python -O`` nothing is checked.
 
-    Here the first process of a training locks its folder before anything is written, and a second one is refused, as is
-    ``-O``: what fairseq checks, it checks within assertions.
+    Here the first process of a training locks its folder before anything is written, and a second training is refused.
+    So is ``-O``, because fairseq's checks are assertions.
     """
     from fairseq.distributed.utils import is_master
 
@@ -36,8 +39,8 @@ def lock_save_dir(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
     if cfg.checkpoint.no_save or not is_master(cfg.distributed_training):
         return original(cfg, *args, **kwargs)
     if not __debug__:
-        raise UserError("fairseq checks within assertions, which -O and PYTHONOPTIMIZE leave out; train without")
-    # The lock ends with the process, also where that is killed.
+        raise UserError("fairseq's checks are assertions, which -O and PYTHONOPTIMIZE remove; train without them")
+    # The lock ends with the process, even if it is killed.
     with ExitStack() as stack:
         _lock_folder(cfg.checkpoint.save_dir, stack)
         return original(cfg, *args, **kwargs)
@@ -49,15 +52,15 @@ def _lock_folder(folder: str, stack: ExitStack) -> None:
 
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, LOCK)
-    if os.path.isfile(path) and os.stat(path).st_nlink > 1:  # a link to another file, which would be emptied
+    if os.path.isfile(path) and os.stat(path).st_nlink > 1:  # a hard link: locking would empty the other file
         os.remove(path)
     try:
         stack.enter_context(FileLock(path, timeout=LOCK_TIMEOUT))
     except Timeout:
         user = Path(path).read_text()[:200]
-        raise UserError(f"--save-dir {folder} is in use by {user}; end that one, or give another folder") from None
+        raise UserError(f"--save-dir {folder} is in use by {user}; stop it, or give another folder") from None
     except OSError as error:
-        logger.warning("--save-dir %s cannot be locked (%s); see that no other training writes there", folder, error)
+        logger.warning("--save-dir %s cannot be locked (%s); make sure no other training writes there", folder, error)
         return
     Path(path).write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
     stack.callback(Path(path).unlink, missing_ok=True)  # before the lock is released
@@ -99,7 +102,7 @@ def drop_empty_batches(original: Any, self: Any, samples: list[Any], *args: Any,
     last update of some processes with empty batches, and then does not count their sentences: the gradient is divided
     by too small a number. Here a process leaves out its empty batches if it has others.
     """
-    # An empty batch is {}, [] or None.
+    # Empty batches are {}, [] or None.
     filled = [sample for sample in samples if sample]
     # Where layers communicate, all processes must run the same number of batches.
     if filled and not self.is_fsdp and not getattr(self.cfg.model, "base_layers", 0):
@@ -109,16 +112,16 @@ def drop_empty_batches(original: Any, self: Any, samples: list[Any], *args: Any,
 
 @patch("fairseq.optim.fairseq_optimizer", function="FairseqOptimizer.all_reduce_grads")
 def call_finish_gradient(original: Any, self: Any, module: Any) -> None:
-    """A model is not told when the gradient of an update is complete: it can only change those of single batches.
+    """A model has no hook for the complete gradient of an update: it can only change the gradients of single batches.
 
-    A change that is not linear, such as dropping positive numbers, has another result for a batch than for its parts,
-    which ``--update-freq`` and several processes make. Here each module of a model with a method ``finish_gradient`` is
-    called once per update: after the sum over batches and processes, before the norm is computed and clipped, and
-    before gradients are copied to those of float32 parameters.
+    A nonlinear change, such as setting positive entries to 0, gives another result for a batch than for its parts
+    (``--update-freq``, several processes). Here each module with a method ``finish_gradient`` is called once per
+    update: after gradients are summed over batches and processes, before the norm is computed and clipped, and before
+    they are copied to the float32 parameters.
     """
     original(self, module)
     for part in module.modules():
-        # The type is asked, since fairseq's wrappers have the attributes of what they wrap.
+        # On an instance, hasattr would also find the methods of what a wrapper of fairseq wraps.
         if hasattr(type(part), "finish_gradient"):
             part.finish_gradient()
 
@@ -136,9 +139,9 @@ def separate_validation_iterator(original: Any, self: Any, subset: str, disable_
 def disable_encoder_fast_path(module: Any) -> None:
     """Generation with the stock Transformer stops with ``Mask Type should be defined``.
 
-    From PyTorch 1.12 on fairseq's encoder calls a fused kernel whose signature has changed since. Two modules choose it
-    by PyTorch's version, with ``int``, which fails on vendors' builds such as ``2.6.0a0``. Here both see a version from
-    before the kernel; the ordinary path computes the same.
+    From PyTorch 1.12 on, fairseq's encoder calls a fused kernel whose signature has changed since. Two modules select
+    it by PyTorch's version, parsed with ``int``, which fails for vendor builds such as ``2.6.0a0``. Here both see a
+    version that predates the kernel; the ordinary path computes the same.
     """
     module.torch = Overlay(module.torch, __version__="1.11.0")
 
@@ -147,14 +150,13 @@ def disable_encoder_fast_path(module: Any) -> None:
 def adapt_pytorch_ddp(module: Any) -> None:
     """``--ddp-backend pytorch_ddp``, the default, stops on CPUs, and in an update of the stock Transformer.
 
-    PyTorch is given the number of a GPU for a model on a CPU. And the encoder layers keep a second copy of their
-    weights for PyTorch's fused kernel, which no loss reaches, while PyTorch waits for the gradients of all weights,
-    also for those of layers that LayerDrop skips. Here the copies are ignored, and LayerDrop implies
-    ``--find-unused-parameters``.
+    fairseq passes a GPU number even for a model on a CPU. And PyTorch waits for the gradients of all parameters, even
+    for those of layers that LayerDrop skips, and for a second copy of the encoder layers' weights, which only the fused
+    kernel uses. Here the copies are ignored, and LayerDrop implies ``--find-unused-parameters``.
     """
     backend = module.DistributedDataParallel
 
-    def fitting(module: Any, *, device_ids: Any = None, output_device: Any = None, **options: Any) -> Any:
+    def adapted_backend(module: Any, *, device_ids: Any = None, output_device: Any = None, **options: Any) -> Any:
         from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
         copies = []
@@ -166,12 +168,12 @@ def adapt_pytorch_ddp(module: Any) -> None:
             backend._set_params_and_buffers_to_ignore_for_model(module, copies)
         if any(_skips_layers(part) for part in module.modules()):
             options["find_unused_parameters"] = True
-        # PyTorch accepts numbers of devices for models on GPUs only.
+        # PyTorch accepts device numbers only for models on GPUs.
         if not any(parameter.device.type == "cpu" for parameter in module.parameters()):
             options |= {"device_ids": device_ids, "output_device": output_device}
         return backend(module=module, **options)
 
-    module.DistributedDataParallel = fitting
+    module.DistributedDataParallel = adapted_backend
 
 
 def _skips_layers(module: Any) -> bool:
@@ -186,8 +188,8 @@ def _skips_layers(module: Any) -> bool:
 def reuse_freed_memory(cfg: Any) -> None:
     """On a CPU a step of training or of a beam search is slower than necessary.
 
-    Each operation maps its memory anew and returns it, page by page. Here a command that computes on a CPU keeps what
-    it frees (:mod:`fairseq_compat.process`).
+    Each operation maps memory from the system, page by page, and returns it. Here a command that computes on a CPU
+    keeps freed memory for reuse (:mod:`fairseq_compat.process`).
     """
     import torch
 
@@ -211,7 +213,10 @@ def require_processes_to_start(cfg: Any) -> None:
 
 @patch("fairseq.models.transformer.transformer_config")
 def parse_layers_to_keep_as_text(module: Any) -> None:
-    """``--encoder-layers-to-keep`` is ``'list' object has no attribute 'split'``: its readers expect text."""
+    """``--encoder-layers-to-keep`` ends in ``'list' object has no attribute 'split'``: the models expect a string.
+
+    Here the option stays a string.
+    """
     for part in (module.EncDecBaseConfig, module.DecoderConfig):
         part.__dataclass_fields__["layers_to_keep"].type = str
 
@@ -225,5 +230,5 @@ def set_bf16_scale_window(module: Any) -> None:
         def __init__(original: Any, self: Any, cfg: Any, *args: Any, **options: Any) -> None:  # noqa: N807  # a method
             if cfg.common.bf16 and cfg.common.fp16_scale_window is None and len(cfg.optimization.update_freq) > 1:
                 cfg = cfg.copy()
-                cfg.common.fp16_scale_window = 1  # it has no scale
+                cfg.common.fp16_scale_window = 1  # any value: bf16 has no loss scale
             original(self, cfg, *args, **options)

@@ -106,7 +106,7 @@ def test_every_module_of_fairseq_that_evaluates_is_patched() -> None:
             continue
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None
-        patches = {patch.change.__name__ for patch in import_hook.patches_of(name, spec)}
+        patches = {patch.change.__name__ for patch in import_hook.find_patches(name, spec)}
         for node in ast.walk(ast.parse(source)):
             called = node.func if isinstance(node, ast.Call) else None
             assert not (isinstance(called, ast.Name) and called.id in ("exec", "compile", "__import__")), name

@@ -266,7 +266,7 @@ def test_no_file_is_fetched_that_a_checkpoint_names(
     state = checkpoints.load(trained(STOCK))
     state["cfg"]["bpe"] = bpe
     torch.save(state, tmp_path / "gpt2.pt")
-    with pytest.raises(UserError, match="whose files are fetched"):
+    with pytest.raises(UserError, match="whose files would be downloaded"):
         TransformerModel.from_pretrained(str(tmp_path), "gpt2.pt", str(copy_reverse_data))
 
 

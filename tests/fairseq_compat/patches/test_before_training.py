@@ -1,4 +1,4 @@
-"""Patches of what is tried before training: room for a checkpoint, failing validations, BLEU of empty translations."""
+"""Patches of what is tried before training: disk space, failing validations, BLEU of empty translations."""
 
 from __future__ import annotations
 

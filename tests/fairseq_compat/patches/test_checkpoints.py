@@ -74,7 +74,7 @@ def load(folder: Path, *, master: bool = True, **options: Any) -> str:
 def test_what_is_no_file_is_refused_and_a_file_is_read(option: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for path in ("", str(tmp_path / "folder"), str(tmp_path / "missing")):
-        with pytest.raises(UserError, match=f"^--{option.replace('_', '-')} {path or repr(path)} is no file"):
+        with pytest.raises(UserError, match=f"^--{option.replace('_', '-')} {path or repr(path)} is not a file"):
             load(tmp_path / "run", **{option: path})
     other = tmp_path / "other.pt"
     other.touch()
@@ -87,7 +87,7 @@ def test_a_run_of_its_own_needs_no_file(tmp_path: Path) -> None:
     last = tmp_path / "checkpoint_last.pt"
     assert load(tmp_path) == str(last)
     last.symlink_to("gone")
-    with pytest.raises(UserError, match=f"^--save-dir {last} is no file"):
+    with pytest.raises(UserError, match=f"^--save-dir {last} is not a file"):
         load(tmp_path)
     last.unlink()
     last.touch()

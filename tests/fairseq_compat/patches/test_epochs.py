@@ -160,7 +160,7 @@ def test_of_other_data_the_epoch_begins_anew(caplog: pytest.LogCaptureFixture) -
     first = Run()
     first.train(3)
     second = Run(sentences=40).resumed(first.state())
-    assert "epoch 1 begins anew" in caplog.text
+    assert "epoch 1 starts from the beginning" in caplog.text
     assert sorted(chain.from_iterable(second.train())) == list(range(3, 40))
 
 

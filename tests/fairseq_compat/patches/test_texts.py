@@ -64,7 +64,7 @@ def test_an_error_in_a_part_has_the_number_of_the_line_in_the_file(tmp_path: Pat
 def test_data_whose_sides_have_different_length() -> None:
     sides = [ListDataset([torch.tensor([4, 2])] * count, [2] * count) for count in (2, 3)]
     source, target = sides
-    with pytest.raises(UserError, match="2 sentences of the source and 3 of the target"):
+    with pytest.raises(UserError, match="2 sentences in the source and 3 in the target"):
         LanguagePairDataset(source, source.sizes, Dictionary(), target, target.sizes, Dictionary())
     LanguagePairDataset(source, source.sizes, Dictionary())
 

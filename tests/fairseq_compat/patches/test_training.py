@@ -58,7 +58,7 @@ def test_a_second_training_is_refused_until_the_first_is_killed(
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "locked\n"
-        monkeypatch.setattr(training, "PATIENCE", 0.2)
+        monkeypatch.setattr(training, "LOCK_TIMEOUT", 0.2)
         (tmp_path / training.LOCK).write_text("process 7 elsewhere")
         with pytest.raises(UserError, match=f"--save-dir {tmp_path} is in use by process 7 elsewhere"):
             train_in(tmp_path)
