@@ -48,7 +48,7 @@ class EncoderGraph(nn.Module):
         found = [padding]
         for encoder, attentions, prepared in zip(encoders, self.cross_attentions, self.prepared, strict=True):
             output, _ = encoder.run_layers(encoder.embedding(source_tokens).contiguous(), padding, prepared)
-            pairs = [attention.encoder_keys(output) for attention in attentions]
+            pairs = [attention.project_encoder_output(output) for attention in attentions]
             # As every step of the search reads them: one copy now is less than strides in all of them.
             found += [tensor.contiguous() for pair in pairs for tensor in pair]
         return tuple(found)
