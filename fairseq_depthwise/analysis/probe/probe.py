@@ -137,7 +137,7 @@ class Probe:
     def _finish_row(self, model: LinearizedTransformer, layer: str, state: str, fit: LinearFit | None) -> None:
         """Translate with one layer replaced, or with none where ``fit`` is None, and record the score."""
         if fit is not None:
-            model.take_map(layer, fit.weight, fit.bias, state or "pair")
+            model.set_linear_layer(layer, fit.weight, fit.bias, state or "pair")
         model.replace_only(None if fit is None else layer)
         hypotheses = translate_subset(self, model)
         score = self.metric.score(hypotheses, [self.references])
