@@ -34,7 +34,7 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
         super().__init__(dictionary)
         self.set_up("decoder", config, embedding, layers, connection)
 
-        # Tied to the embedding, or drawn like it.
+        # The output projection is the embedding table, or a table of its own that is initialized like it.
         table = embedding.tokens.weight
         self.output_projection = nn.Linear(table.size(1), table.size(0), bias=False)
         if config.share_decoder_input_output_embed or config.share_all_embeddings:
@@ -95,8 +95,8 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
         # Whole sentences attend to the encoder's output; a step of a search to keys and values in its cache.
         attend: dict[str, Any]
         if incremental_state is None:
-            source, padding = _by_row(encoder_out)
-            self_padding = self._padding_to_hide(prev_output_tokens, full_context_alignment)
+            source, padding = _select_rows(encoder_out)
+            self_padding = self._find_visible_padding(prev_output_tokens, full_context_alignment)
             attend = {
                 "encoder_output": source,
                 "encoder_padding": padding,
@@ -104,7 +104,7 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
                 "causal": not full_context_alignment,
             }
         else:
-            cache = self._cache(incremental_state, encoder_out, prev_output_tokens.size(0))
+            cache = self._get_cache(incremental_state, encoder_out, prev_output_tokens.size(0))
             cache.begin_step()
             attend = {"encoder_output": cache.source, "cache": cache}
 
@@ -149,17 +149,17 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
         """Pack the weights once, before generation (fairseq's hook)."""
         prepack(self, "output_projection")
 
-    def _padding_to_hide(self, tokens: Tensor, sees_all: bool) -> Tensor | None:
+    def _find_visible_padding(self, tokens: Tensor, full_context: bool) -> Tensor | None:
         """Return the padding (B x T) that self-attention could see, or None.
 
         Padding on the right lies in the future of every real position, so the causal mask hides it already.
         """
         padding = tokens.eq(self.dictionary.pad())
-        reachable = padding if sees_all else padding[:, 0]
+        reachable = padding if full_context else padding[:, 0]
         return padding if reachable.any() else None
 
     @staticmethod
-    def _cache(incremental_state: dict[str, Any], encoder_out: dict[str, list[Tensor]], rows: int) -> DecodingCache:
+    def _get_cache(incremental_state: dict[str, Any], encoder_out: dict[str, list[Tensor]], rows: int) -> DecodingCache:
         """Return the cache of earlier steps; create it at the first."""
         if _CACHE not in incremental_state:
             output = encoder_out["encoder_out"][0]
@@ -173,7 +173,7 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
         return cache
 
 
-def _by_row(encoder_out: dict[str, list[Tensor]]) -> tuple[Tensor, Tensor | None]:
+def _select_rows(encoder_out: dict[str, list[Tensor]]) -> tuple[Tensor, Tensor | None]:
     """Return the encoder's output (S x N x C) and padding (N x S, or None without any) for every row."""
     output = encoder_out["encoder_out"][0]
     padding = encoder_out["encoder_padding_mask"][0]

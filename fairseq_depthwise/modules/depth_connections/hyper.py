@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fairseq_depthwise.modules.stack import Connection, OfLayers, StackShape
 
-#: Rounds of Sinkhorn's normalization in mHC.
+#: Number of Sinkhorn iterations in mHC.
 _SINKHORN_ROUNDS = 20
 
 #: Initial logit of the identity among the matrices that mix the streams; the others have 0.
@@ -104,12 +104,12 @@ class Mixing(nn.Module):
 
 
 class ManifoldMixing(nn.Module):
-    """The same of mHC: H_pre between 0 and 1, H_post between 0 and 2, H_res doubly stochastic.
+    """:class:`Mixing` as in mHC: H_pre between 0 and 1, H_post between 0 and 2, H_res doubly stochastic.
 
     All are computed from ``a * RMSNorm(vec X) W + b``, with W 0 and a 0.01 at first; b is such that H_pre is 1/n,
     H_post 1 and H_res close to the identity.
 
-    ``kind`` says how H_res becomes doubly stochastic: "sinkhorn", by Sinkhorn's normalization; "permutations", as the
+    ``kind`` says how H_res becomes doubly stochastic: "sinkhorn", by Sinkhorn normalization; "permutations", as the
     mean of all n! permutations, weighted by a softmax (mHC-lite, arXiv 2601.05732); or it is the "identity".
     """
 
@@ -156,7 +156,7 @@ class ManifoldMixing(nn.Module):
         if self.kind == "permutations":
             weights = logits.softmax(dim=-1).index_select(-1, self.places)  # T x B x (n n (n - 1)!)
             return weights.unflatten(-1, (streams, streams, -1)).sum(dim=-1)
-        # Sinkhorn's normalization of logarithms.
+        # Sinkhorn normalization, in the log domain.
         logits = logits.unflatten(-1, (streams, streams))
         for _ in range(_SINKHORN_ROUNDS):
             logits = logits - logits.logsumexp(dim=-1, keepdim=True)

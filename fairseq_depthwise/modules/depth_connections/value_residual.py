@@ -44,7 +44,7 @@ class _WithValues(nn.Module):
         """Return what goes past the layer: the stream as it came, and the first layer's values."""
         if state.first_values is not None:
             return state
-        first_values = self.self_attention.values_of(self.self_attention_norm(state.stream))
+        first_values = self.self_attention.project_values(self.self_attention_norm(state.stream))
         return ValueStream(state.stream, first_values)
 
 
