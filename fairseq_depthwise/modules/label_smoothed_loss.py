@@ -54,9 +54,9 @@ class _LabelSmoothedLoss(torch.autograd.Function):
 
         is_token = target.ne(padding)
         nll = (log_z - scores.gather(-1, target[:, None]).squeeze(-1)) * is_token
-        words = scores.size(-1)
-        word_smoothing = smoothing / (words - 1)  # e_i
-        loss = (1 - smoothing - word_smoothing) * nll + word_smoothing * (words * log_z - total) * is_token
+        vocabulary_size = scores.size(-1)
+        word_smoothing = smoothing / (vocabulary_size - 1)  # e_i
+        loss = (1 - smoothing - word_smoothing) * nll + word_smoothing * (vocabulary_size * log_z - total) * is_token
         ctx.save_for_backward(scores, target, log_z, is_token)
         ctx.smoothing = smoothing
         ctx.mark_non_differentiable(nll)

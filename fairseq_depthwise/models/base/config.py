@@ -78,8 +78,8 @@ def positions(help: str) -> Any:
 
 def distance(default: int) -> Any:
     """Return the option ``--max-relative-positions``."""
-    words = "relative positions in every self-attention up to this distance; 0 = none"
-    return option(default, words, at_least=0, at_most=2**16, addable=True)
+    help_text = "relative positions in every self-attention up to this distance; 0 = none"
+    return option(default, help_text, at_least=0, at_most=2**16, addable=True)
 
 
 #: Option of earlier versions -> value that they recorded in checkpoints -> what takes its place. An option that is gone

@@ -152,7 +152,7 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
     def _find_visible_padding(self, tokens: Tensor, full_context: bool) -> Tensor | None:
         """Return the padding (B x T) that self-attention could see, or None.
 
-        Padding on the right lies in the future of every real position, so the causal mask hides it already.
+        Padding on the right lies in the future of every other position, so the causal mask hides it already.
         """
         padding = tokens.eq(self.dictionary.pad())
         reachable = padding if full_context else padding[:, 0]

@@ -4,8 +4,8 @@ Source: "Multi-Unit Transformers for Neural Machine Translation", Section 3.2. E
 never its padding. A noise is drawn as rows, B x T: for every position, the position whose vector it takes. All
 sentences are drawn at once.
 
-The authors' program draws positions from the padded length, so it swaps real tokens with padding, and its ranges stop
-one position short. Here every draw is uniform over the real tokens of the sentence.
+The authors' program draws positions from the padded length, so it swaps tokens with padding, and its ranges stop
+one position short. Here every draw is uniform over the tokens of the sentence, without padding.
 
 A new noise is a function of :class:`Sentences` and :class:`Draw`, and a line of ``NOISES``. One with a rate names the
 option of ``MuteTransformerConfig`` that sets it.
@@ -25,13 +25,13 @@ RANGE = 3
 
 
 class Sentences:
-    """Where the real tokens of a batch are: ``lengths`` (B) from position ``first`` (B) on."""
+    """Where the non-padding tokens of a batch are: ``lengths`` (B) from position ``first`` (B) on."""
 
     def __init__(self, padding: Tensor) -> None:
         self.padding = padding
         self.lengths = padding.logical_not().sum(dim=1)
-        # fairseq may pad on the left, so the first real token need not be at position 0. A sentence that is all padding
-        # begins at the last position.
+        # fairseq may pad on the left, so the first token of a sentence need not be at position 0. A sentence of nothing
+        # but padding begins at the last position.
         last = padding.size(1) - 1
         positions = torch.arange(last + 1, device=padding.device)
         self.first = torch.where(padding, last, positions).amin(dim=1)
@@ -104,7 +104,7 @@ def disorder(sentences: Sentences, draw: Draw) -> Tensor:
 def mask(sentences: Sentences, draw: Draw, rate: float) -> Tensor:
     """Mask positions: they take the mask vector, whose row is T. Return rows, B x T.
 
-    With rate 0 one position of each sentence is masked (the paper); otherwise each real position with this probability
+    With rate 0 one position of each sentence is masked (the paper); otherwise each token with this probability
     (the authors' program, 0.1).
     """
     length = sentences.padding.size(1)
