@@ -304,8 +304,8 @@ def build_work(row: Row, part: str, precision: str, options: argparse.Namespace)
         return CTranslate2Decoding(arguments, dictionary, options.device, precision)
     if precision not in TYPES:
         return GraphDecoding(arguments, dictionary, precision)
-    kind = Training if part == TRAINING else Decoding
-    return kind(arguments, dictionary, options.device, precision)
+    work_class = Training if part == TRAINING else Decoding
+    return work_class(arguments, dictionary, options.device, precision)
 
 
 def build_model(arguments: Sequence[str], dictionary: Dictionary, device: str, *further: str) -> tuple[Any, Any, Any]:
@@ -361,14 +361,14 @@ class Decoding:
 class GraphDecoding:
     """Our models decoded through graphs: compiled ahead of time, or written as ONNX and run by onnxruntime."""
 
-    def __init__(self, arguments: Sequence[str], dictionary: Dictionary, kind: str) -> None:
-        model = Decoding(arguments, dictionary, "cpu", "bf16" if kind == "compiled bf16" else "fp32").model
+    def __init__(self, arguments: Sequence[str], dictionary: Dictionary, precision: str) -> None:
+        model = Decoding(arguments, dictionary, "cpu", "bf16" if precision == "compiled bf16" else "fp32").model
         model.eval()
-        if kind.startswith("compiled"):
+        if precision.startswith("compiled"):
             graphs: Any = compiled.make_graphs([model], "the model", records.print_progress)
         else:
             with tempfile.TemporaryDirectory() as folder:
-                functions = onnx_files.write_graphs([model], "the model", folder, int8=kind == "int8")
+                functions = onnx_files.write_graphs([model], "the model", folder, int8=precision == "int8")
                 graphs = onnx_files.load([os.path.join(folder, about["file"]) for about in functions.values()])
         self.search = GraphSearch(graphs, eos=dictionary.eos(), vocabulary=len(dictionary))
         self.limits = partial(SearchLimits, length_penalty=1.0, start=dictionary.eos())
@@ -396,9 +396,13 @@ class CTranslate2Decoding:
             torch.save({"args": args, "model": model.state_dict()}, checkpoint)
             # Unpickling is safe here: this function wrote the file.
             FairseqConverter(checkpoint, folder, unsafe_deserialization=True).convert(converted)
-            kind = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}[precision]
+            compute_type = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}[precision]
             self.translator = ctranslate2.Translator(
-                converted, device=device, compute_type=kind, inter_threads=1, intra_threads=torch.get_num_threads()
+                converted,
+                device=device,
+                compute_type=compute_type,
+                inter_threads=1,
+                intra_threads=torch.get_num_threads(),
             )
 
     def __call__(self, batch: Any, beam: int) -> Any:

@@ -1,7 +1,7 @@
-"""Reads checkpoints without running what is in them, and says in one sentence what is wrong with one.
+"""Reads checkpoints without running code in them, and reports in one sentence what is wrong with a file.
 
-:mod:`fairseq_compat.safe_unpickling` builds plain values and tensors, on every PyTorch; everything else is refused
-before it is built. The checksums of a file are compared with its bytes before it is loaded, which PyTorch does not do.
+:mod:`fairseq_compat.safe_unpickling` builds plain values and tensors, with every PyTorch; everything else is refused
+before it is built. A file's checksums are verified before it is loaded, which PyTorch does not do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fairseq_compat import provenance, safe_unpickling
 from fairseq_compat.errors import UserError, named
 from fairseq_compat.files import atomic_write, require_file
 
-#: The most numbers of a table of positions, which is in no file.
+#: Maximum size of a table of positions, width x length: it is computed from options, and not stored in the file.
 _MOST_IN_POSITIONS = 2**27
 
 #: Options of models that name files of pretrained embeddings.
@@ -29,12 +29,12 @@ _NEVER_READ = "_float_tensor"
 
 
 def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> Any:
-    """Return what ``torch.save`` wrote, a path or an open file, with all tensors on the CPU.
+    """Return what ``torch.save`` wrote to a path or an open file, with all tensors on the CPU.
 
-    With ``mapped`` the tensors stay in the file, named by its path, and each is read when it is used.
+    With ``mapped`` the file, given by its path, is memory-mapped: each tensor is read when it is used.
 
     Raises:
-        UserError: the file is damaged, or has anything but plain values and tensors of numbers in it.
+        UserError: the file is damaged, or contains anything but plain values and tensors of numbers.
     """
     if isinstance(file, (str, os.PathLike)):
         require_file(file)
@@ -50,19 +50,19 @@ def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> A
             raise
         size = file.seek(0, os.SEEK_END)
         raise UserError(
-            f"{name} is damaged, truncated or no file of PyTorch ({size} bytes, {named(error)}); give a whole copy"
+            f"{name} is damaged, truncated or not a PyTorch file ({size} bytes, {named(error)}); give a complete copy"
         ) from error
 
 
 def load_checkpoint(path: str | os.PathLike[str], *, mapped: bool = False) -> dict[str, Any]:
-    """Return a fairseq checkpoint, which the file must be, as a dictionary; ``mapped`` as in :func:`load`."""
+    """Return a fairseq checkpoint as a dictionary; refuse other files. ``mapped`` as in :func:`load`."""
     state = load(path, mapped=mapped)
     require_checkpoint(state, os.fspath(path))
     return state
 
 
 def require_checkpoint(state: Any, name: str) -> None:
-    """Raise :class:`UserError` unless ``state`` has what every checkpoint has: tensors, and options as recorded."""
+    """Raise :class:`UserError` unless ``state`` has the entries of a checkpoint: tensors, and consistent options."""
     model = state.get("model") if isinstance(state, dict) else None
     if not isinstance(model, dict) or not all(isinstance(value, torch.Tensor) for value in model.values()):
         raise UserError(f"{name} is not a fairseq checkpoint: it has no entry 'model' with tensors by name")
@@ -76,42 +76,42 @@ def require_checkpoint(state: Any, name: str) -> None:
     width = max((number for number in widths if isinstance(number, int)), default=512)
     longest = max(provenance.limits_in(model).values(), default=0)
     if width * longest > _MOST_IN_POSITIONS:
-        raise UserError(f"{name} is refused: no memory holds as many positions as its options name")
+        raise UserError(f"{name} is refused: its options ask for more positions than fit into memory")
     if recorded := provenance.recorded_in(state):
         options_of_parts = {**provenance.of_model(model), **provenance.limits_in(task)}
         provenance.require_same(name, recorded, options_of_parts, "its own options")
 
 
 def require_one_value(model: torch.nn.Module, values: Mapping[str, torch.Tensor]) -> None:
-    """Raise :class:`UserError` where a checkpoint has different ``values`` for what is one parameter of a model."""
+    """Raise :class:`UserError` if a checkpoint has different ``values`` for a shared parameter of a model."""
     names: dict[torch.nn.Parameter, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         first = names.setdefault(parameter, name)
         has_both = first != name and {first, name} <= values.keys()
         if has_both and not torch.allclose(values[first], values[name], rtol=0, atol=0, equal_nan=True):
-            raise UserError(f"{name} and {first} are one by the model's options, and differ in its checkpoint")
+            raise UserError(f"{name} and {first} are shared by the model's options, but differ in its checkpoint")
 
 
 def require_same_kinds_of_numbers(model: torch.nn.Module, values: Mapping[str, torch.Tensor], name: str) -> None:
-    """Raise UserError where a checkpoint has whole numbers for a parameter, or other numbers for a counter.
+    """Raise UserError if a checkpoint has integers for a floating-point parameter, or the reverse.
 
-    PyTorch would convert them: weights that a file declares as integers are read as other numbers than were written.
+    PyTorch would convert them silently: weights that a damaged file declares as integers become other numbers.
     """
     for key, tensor in model.state_dict().items():
         if key in values and values[key].is_floating_point() != tensor.is_floating_point():
             in_file = str(values[key].dtype).removeprefix("torch.")
             in_model = str(tensor.dtype).removeprefix("torch.")
-            raise UserError(f"{name} is damaged: it has {key} as {in_file}, and not as {in_model} or the like")
+            raise UserError(f"{name} is damaged: it has {key} as {in_file} instead of a type such as {in_model}")
 
 
 @contextmanager
 def built_within(values: Mapping[str, torch.Tensor], name: str) -> Iterator[None]:
-    """Stop building a model that has far more parameters than its checkpoint, ``name``, has ``values`` for.
+    """Stop building a model that has far more parameters than its checkpoint, ``name``, has ``values``.
 
-    Options are a few bytes, and can name a model that no memory holds. Each parameter is counted when its module gets
-    it, before a value is written to it.
+    A few bytes of options can describe a model that does not fit into memory. Each parameter is counted when it is
+    registered, before a value is written to it.
     """
-    # Some are made and dropped for those of another module, such as tied ones.
+    # The factor allows for parameters that are created and then replaced, such as tied embeddings.
     tensors = 4 * len(values) + 1000
     numbers = 4 * sum(value.numel() for value in values.values()) + 2**22
 
@@ -130,7 +130,7 @@ def built_within(values: Mapping[str, torch.Tensor], name: str) -> Iterator[None
 
 
 def require_finite(values: Iterable[tuple[str, torch.Tensor]], name: str) -> None:
-    """Raise UserError unless all values of a model, (name, tensor), are numbers: those of one that diverged are not."""
+    """Raise UserError unless all values of a model, (name, tensor) pairs, are finite; after divergence they are not."""
     parameters, diverged = 0, []
     for key, tensor in values:
         if tensor.is_floating_point() and not key.endswith(_NEVER_READ):
@@ -140,12 +140,12 @@ def require_finite(values: Iterable[tuple[str, torch.Tensor]], name: str) -> Non
     if diverged:
         raise UserError(
             f"{name} holds NaN or infinite values in {len(diverged)} of its {parameters} parameters, the first of them "
-            f"{diverged[0]}: its training diverged; give a checkpoint of before that"
+            f"{diverged[0]}: its training diverged; give an earlier checkpoint"
         )
 
 
 def options_in(state: Mapping[str, Any], part: str = "model") -> dict[str, Any]:
-    """Return the options of a part of fairseq, such as "model", in a checkpoint, as ``cfg`` or, older, ``args``."""
+    """Return the options of a group such as "model" in a checkpoint: those in ``cfg`` or, in older files, ``args``."""
     cfg = state.get("cfg") or {part: state.get("args")}
     options = cfg.get(part) if isinstance(cfg, Mapping) else None
     options = vars(options) if isinstance(options, Namespace) else options
@@ -160,7 +160,7 @@ def forget_initial_values(options: Any) -> None:
 
 
 def updates_in(state: Mapping[str, Any]) -> int:
-    """Return updates that the model in a checkpoint was trained for."""
+    """Return the number of updates that the model in a checkpoint was trained for."""
     history = state.get("optimizer_history") or [{}]
     return int(history[-1].get("num_updates", 0))
 

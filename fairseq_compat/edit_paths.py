@@ -1,6 +1,6 @@
-"""Shortest ways from one sequence of tokens to another by insertions and deletions: fairseq's ``libnat`` in Python.
+"""Shortest edit scripts of insertions and deletions between token sequences: fairseq's ``libnat`` in Python.
 
-fairseq's source distribution lacks this extension. Levenshtein and insertion Transformers learn from such paths which
+fairseq's source distribution lacks this extension. Levenshtein and insertion Transformers learn from such scripts which
 tokens to delete, and what to insert where.
 """
 
@@ -14,11 +14,11 @@ import numpy
 def suggested_ed2_path(
     xs: Sequence[Sequence[int]], ys: Sequence[Sequence[int]], terminal_symbol: int
 ) -> list[list[list[int]]]:
-    """Return for each pair of sequences how the first becomes the second.
+    """Return, for each pair of sequences, the edits that turn the first into the second.
 
-    Of a first sequence of n tokens these are n + 2 lists: what is inserted before each of its tokens, and after the
-    last; then for each of its tokens 1 if it is deleted, else 0. Lists of nothing have the terminal symbol. Where
-    several paths are shortest, insertions come as late as they can, deletions after them.
+    For a first sequence of n tokens these are n + 2 lists: the tokens to insert before each of its tokens, and after
+    the last (only the terminal symbol if there are none); then, for each of its tokens, 1 if it is deleted, else 0. If
+    several scripts are shortest, insertions come as late as possible, and deletions after them.
     """
     tables = _compute_distances(xs, ys)
     paths = []
@@ -29,7 +29,7 @@ def suggested_ed2_path(
 
 
 def _compute_distances(xs: Sequence[Sequence[int]], ys: Sequence[Sequence[int]]) -> numpy.ndarray:
-    """Return the numbers of insertions and deletions between all beginnings of each pair (B x X + 1 x Y + 1)."""
+    """Return the edit distances between all prefixes of each pair, B x (X + 1) x (Y + 1); a replacement costs 2."""
     first, second = _pad(xs, -1), _pad(ys, -2)
     pairs, rows = first.shape
     columns = numpy.arange(second.shape[1] + 1)
@@ -37,16 +37,16 @@ def _compute_distances(xs: Sequence[Sequence[int]], ys: Sequence[Sequence[int]])
     table[:, 0] = columns
     for row in range(1, rows + 1):
         above = table[:, row - 1]
-        best = above + 1  # deleted
+        best = above + 1  # deletion
         differs = first[:, row - 1, None] != second
-        best[:, 1:] = numpy.minimum(best[:, 1:], above[:, :-1] + 2 * differs)  # kept, or replaced
-        # Inserted: from the best column to the left, one more for each step.
+        best[:, 1:] = numpy.minimum(best[:, 1:], above[:, :-1] + 2 * differs)  # match or replacement
+        # Insertion: from the best column to the left, plus 1 per step.
         table[:, row] = numpy.minimum.accumulate(best - columns, axis=1) + columns
     return table
 
 
 def _pad(sequences: Sequence[Sequence[int]], fill: int) -> numpy.ndarray:
-    """Return sequences as the rows of an array, filled up at their ends."""
+    """Return sequences as the rows of an array, padded at their ends (B x longest)."""
     longest = max(map(len, sequences), default=0)
     array = numpy.full((len(sequences), longest), fill, numpy.int64)
     for row, sequence in enumerate(sequences):
@@ -55,7 +55,7 @@ def _pad(sequences: Sequence[Sequence[int]], fill: int) -> numpy.ndarray:
 
 
 def _trace_path(table: list[list[int]], length: int, second: Sequence[int]) -> tuple[list[list[int]], list[int]]:
-    """Return what is inserted before each of ``length`` tokens and after the last, and which of them are deleted."""
+    """Return the insertions before each of ``length`` tokens and after the last, and 1 for each deleted token."""
     inserted: list[list[int]] = [[] for _ in range(length + 1)]
     deleted = [0] * length
     row, column = length, len(second)

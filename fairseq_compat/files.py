@@ -18,10 +18,10 @@ from typing import IO, TypeGuard
 
 from fairseq_compat.errors import UserError
 
-#: The end of the names of what is being written.
+#: Suffix of the names of files that are being written.
 UNFINISHED = ".fairseq-unfinished"
 
-#: Errors of writing itself, which name no file.
+#: Error numbers of a failed write; such errors name no file.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 #: Arguments of renameat2 (Linux): relative to the current folder, and exchange the names.
@@ -29,7 +29,7 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 class NewFile(str):
-    """A path at which nothing was when it was checked: :func:`atomic_write` does not replace what has come since."""
+    """A path that did not exist when it was checked: :func:`atomic_write` does not replace a file created since."""
 
     __slots__ = ()
 
@@ -154,7 +154,7 @@ def copied_whole(source: str | os.PathLike[str], target: str | os.PathLike[str])
 
 
 def require_file(path: str | os.PathLike[str]) -> None:
-    """Raise UserError where there is a pipe, which is waited for, or a device, which fills memory."""
+    """Raise UserError for a pipe, whose reader might wait forever, and for a device, which might fill memory."""
     if is_stream(os.fspath(path)):
         raise UserError(f"{os.fspath(path)} is a pipe or a device; give a file")
 

@@ -42,10 +42,10 @@ _ITERATIVE = (
 
 
 def generation_arguments(option: str, text: str | None) -> dict[str, Any]:
-    """Return the options of generation in the JSON object of another option, such as ``--eval-bleu-args``.
+    """Return the generation options in the JSON object of another option, such as ``--eval-bleu-args``.
 
     Raises:
-        UserError: it is no JSON object, or has a name or a value that generation does not take.
+        UserError: it is not a JSON object, or has a name or value that is not a generation option's.
     """
     from fairseq.dataclass.configs import GenerationConfig
     from omegaconf import OmegaConf
@@ -55,7 +55,7 @@ def generation_arguments(option: str, text: str | None) -> dict[str, Any]:
     options = OmegaConf.structured(GenerationConfig)
     for name, value in arguments.items():
         if name not in options:
-            raise UserError(f"{option} has {name!r}, which is no option of generation; give names such as beam")
+            raise UserError(f"{option} has {name!r}, which is not a generation option; give names such as beam")
         try:
             options[name] = value
         except OmegaConfBaseException as error:

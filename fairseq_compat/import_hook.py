@@ -17,9 +17,6 @@ if TYPE_CHECKING:  # typing costs more start-up time than the rest of this file 
 
     from fairseq_compat.patching import Patch
 
-#: The one release that the patches are written for.
-FAIRSEQ_VERSION = "0.12.2"
-
 #: Packages whose modules are patched; other people's plugins are not.
 PACKAGES = {"fairseq", "fairseq_cli"}
 
@@ -47,7 +44,7 @@ class PatchingFinder:
 
     def _finds_patched_release(self) -> bool:
         if self._is_patched_release is None:  # computed once: hundreds of modules are imported
-            from fairseq_compat.versions import installed_version
+            from fairseq_compat.versions import FAIRSEQ_VERSION, installed_version
 
             self._is_patched_release = installed_version("fairseq") == FAIRSEQ_VERSION
         return self._is_patched_release

@@ -1,4 +1,4 @@
-"""Which numbers fairseq's options may have: others fill the memory, start programs without end, or never end."""
+"""Valid ranges of fairseq's numeric options: other numbers fill memory, start countless processes, or never end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PROBABILITY = (0, 1)
 _NOT_NEGATIVE = (0, math.inf)
 _POSITIVE = (1, math.inf)
 
-#: Option -> its lowest and its highest number. All must be finite.
+#: Option -> lowest and highest valid number. All numbers must be finite.
 RANGES: dict[str, tuple[float, float]] = {
     # Batches and updates.
     "max_tokens": _POSITIVE,
@@ -32,7 +32,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "num_workers": (0, 1024),
     "data_buffer_size": _NOT_NEGATIVE,
     "lr": _NOT_NEGATIVE,
-    "seed": (0, 2**32 - 1),  # NumPy's
+    "seed": (0, 2**32 - 1),  # NumPy's range of seeds
     # Models and criterions.
     "encoder_layers": (0, 10_000),
     "decoder_layers": (0, 10_000),
@@ -60,9 +60,9 @@ RANGES: dict[str, tuple[float, float]] = {
 
 
 def require_ranges(options: Mapping[str, Any], inside: str = "") -> None:
-    """Raise UserError where an option has a number outside of its range; of a list each number is checked.
+    """Raise UserError if an option has a number, or a list with a number, outside its range.
 
-    ``inside``: the option whose value has these options in it; empty for options of a command line.
+    ``inside``: the option whose value contains these options; empty for options on a command line.
     """
     for name, (lowest, highest) in RANGES.items():
         value = options.get(name)

@@ -1,4 +1,4 @@
-"""Where a file is now whose path a training recorded: beside the checkpoint rather than in the current folder."""
+"""Find files whose paths a training recorded: beside the checkpoint, rather than in the current folder."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 from fairseq_compat.provenance import digest_of_file
 
-#: Options of tasks of many languages that are files.
+#: Options of multilingual tasks that name files.
 FILES_OF_TASKS = ("lang_dict", "source_dict", "target_dict", "fixed_dictionary")
 
 
 def places(path: str, checkpoint: str) -> Iterator[str]:
-    """Yield a path; a relative one from the checkpoint's folder and from those above, and at last as it is.
+    """Yield the paths at which a file may be: relative to the checkpoint's folder, to those above, and last as given.
 
-    What lies in the folder where a command is called says nothing about a checkpoint that lies elsewhere.
+    The current folder comes last, since its files need not belong to a checkpoint elsewhere.
     """
     if not os.path.isabs(path):
         for folder in Path(os.path.abspath(checkpoint)).parents:
@@ -24,9 +24,9 @@ def places(path: str, checkpoint: str) -> Iterator[str]:
 
 
 def recorded_file(path: str, checkpoint: str, folders: Sequence[str] = (), digest: object = None) -> str | None:
-    """Return where a file is now, perhaps in one of the ``folders``; None where it is nowhere.
+    """Return the present path of a recorded file, perhaps in one of the ``folders``; None if it does not exist.
 
-    Of several it is the first that has the recorded ``digest``, if there is one, and otherwise the first.
+    Of several candidates it is the first with the recorded ``digest``, or else the first.
     """
     name = os.path.basename(path)
     candidates = [*places(path, checkpoint), *(os.path.join(folder, name) for folder in folders)]

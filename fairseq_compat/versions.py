@@ -8,7 +8,8 @@ import sys
 from dataclasses import dataclass
 from importlib import metadata
 
-from fairseq_compat.import_hook import FAIRSEQ_VERSION
+#: The one release that the patches are written for.
+FAIRSEQ_VERSION = "0.12.2"
 
 #: The command that installs fairseq. Its own pins (omegaconf < 2.1, hydra-core < 1.1) name releases that pip 24.1 and
 #: newer refuse, hence --no-deps; this distribution requires what fairseq needs.

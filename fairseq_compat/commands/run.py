@@ -1,4 +1,4 @@
-"""How a command ends: its streams, Ctrl-C, and its errors. fairseq's commands and ours end in the same way."""
+"""How a command ends: its streams, Ctrl-C, and its errors. All commands of fairseq and of plugins end the same way."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from fairseq_compat.files import NO_ROOM
 from fairseq_compat.user_cache import user_cache
 from fairseq_compat.versions import recorded_versions
 
-#: What prints every traceback.
+#: The environment variable and the option that print every traceback.
 TRACEBACK, TRACEBACK_OPTION = "FAIRSEQ_COMPAT_TRACEBACK", "--traceback"
 
 
 def open_closed_streams() -> None:
     """Open closed standard streams on the null device, in the order of their numbers.
 
-    Otherwise a file that is opened later takes the number of one, and the text of that stream is written into it.
+    Otherwise a file opened later gets the number of a closed stream, and text for that stream is written to the file.
     """
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
-            number = os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+            number = os.open(os.devnull, os.O_RDWR)  # the lowest free number
             os.set_inheritable(number, True)
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115  # until the end
 
@@ -39,18 +39,18 @@ def open_closed_streams() -> None:
 def run_command(name: str, run: Callable[[], Any]) -> int:
     """Run a command, which returns a status or None for 0; return its exit status.
 
-    Whatever goes wrong is one sentence on stderr.
+    Any error is printed to stderr as one sentence.
     """
     open_closed_streams()
-    logging.raiseExceptions = False  # a traceback for each line that a full disk does not take, otherwise
+    logging.raiseExceptions = False  # otherwise a full disk causes a traceback for each line of the log
     try:
         try:
             return int(run() or 0)
-        finally:  # SystemExit of --help, too
+        finally:  # even after SystemExit, as with --help
             sys.stdout.flush()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130  # as shells have it
+        return 130  # the shell's status for Ctrl-C
     except Exception as error:
         problem = _describe_stdout_error(error)
         if problem is None:
@@ -61,7 +61,7 @@ def run_command(name: str, run: Callable[[], Any]) -> int:
 
 
 def fail(name: str, error: Exception) -> int:
-    """Print one sentence about an error; return status 1. The traceback of an unexpected one is kept in a file.
+    """Print one sentence about an error, and return status 1. The traceback of an unexpected error goes to a file.
 
     With ``--traceback``, or the environment variable, every traceback is printed.
     """

@@ -387,7 +387,10 @@ def refuse_empty_selection(original: Any, self: Any, *args: Any, **kwargs: Any) 
 
 @patch("fairseq.data.data_utils", before="batch_by_size")
 def refuse_sentences_over_max_tokens(indices: Any, num_tokens_fn: Any, num_tokens_vec: Any, max_tokens: Any) -> None:
-    """A sentence longer than ``--max-tokens`` fails an assertion that does not name the option."""
+    """A sentence longer than ``--max-tokens`` fails an assertion that does not name the option.
+
+    Here the error names it.
+    """
     # The names of the parameters are those of fairseq's batch_by_size (fairseq_compat.patching.patch).
     if max_tokens is None or max_tokens <= 0 or not len(indices):
         return

@@ -70,7 +70,7 @@ def allow_dataclass_defaults(module: Any) -> Iterator[None]:
     """Python 3.11 and newer refuse the configuration classes' defaults (``mutable default ... use default_factory``).
 
     ``dataclasses`` considers a default mutable if its class has no ``__hash__``, and a dataclass with ``__eq__`` has
-    none. While these modules execute, their own dataclasses keep ``object.__hash__``. ``default_factory`` would not do:
+    none. Here, while these modules execute, theirs keep ``object.__hash__``. ``default_factory`` would not do:
     ``fairseq.dataclass.initialize.hydra_init`` reads each field's ``.default``.
     """
     original = dataclasses.dataclass
@@ -181,7 +181,10 @@ def fix_parsed_options(original: Any, parser: Any, input_args: Any = None, *args
 
 @patch("fairseq.options", function="get_validation_parser")
 def set_default_validation_task(original: Any, default_task: str | None = None) -> Any:
-    """``fairseq-validate`` without ``--task`` stops with ``KeyError: None``; other commands take ``translation``."""
+    """``fairseq-validate`` without ``--task`` stops with ``KeyError: None``.
+
+    Here its default is ``translation``, as in other commands.
+    """
     return original(default_task or "translation")
 
 

@@ -199,7 +199,10 @@ def reuse_freed_memory(cfg: Any) -> None:
 
 @patch("fairseq.distributed.utils", before="call_main")
 def require_processes_to_start(cfg: Any) -> None:
-    """``--distributed-init-method`` without GPUs starts no process: a training that trained nothing has status 0."""
+    """``--distributed-init-method`` without GPUs starts no process: a training that trained nothing has status 0.
+
+    Here it is refused.
+    """
     import torch
 
     distributed = cfg.distributed_training
@@ -223,7 +226,10 @@ def parse_layers_to_keep_as_text(module: Any) -> None:
 
 @patch("fairseq.optim.fp16_optimizer")
 def set_bf16_scale_window(module: Any) -> None:
-    """``--bf16`` with several ``--update-freq`` stops without ``--fp16-scale-window``, which it never reads."""
+    """``--bf16`` with several ``--update-freq`` stops without ``--fp16-scale-window``, which it never reads.
+
+    Here it gets a value.
+    """
     for optimizer in (module.FP16Optimizer, module.MemoryEfficientFP16Optimizer):
 
         @replaces(optimizer, "__init__")

@@ -97,7 +97,7 @@ def _refusal(path: Path, why: str) -> UserError:
 
 
 def _key(models: Sequence[StackModel], about: object) -> str:
-    """Return a name for all that graphs depend on: code, weights and options, PyTorch, the CPU, the number of threads."""
+    """Return a name for all that graphs depend on: code, weights, options, PyTorch, CPU and number of threads."""
     digest, facts = hashlib.sha256(), processor_facts()
     cpu = [facts.get(name) for name in ("model name", "flags", "Features")]
     here = (torch.__version__, torch.get_num_threads(), torch.backends.cpu.get_cpu_capability(), *cpu)

@@ -50,7 +50,7 @@ class EncoderGraph(nn.Module):
         for encoder, attentions, prepared in zip(encoders, self.cross_attentions, self.prepared, strict=True):
             encoded, _ = encoder.run_layers(encoder.embedding(source_tokens).contiguous(), padding, prepared)
             for attention in attentions:
-                keys, values = attention.encoder_keys(encoded)
+                keys, values = attention.project_encoder_output(encoded)
                 # As every step of the search reads them: one copy now is less than strides in all of them.
                 outputs += [keys.contiguous(), values.contiguous()]
         return tuple(outputs)

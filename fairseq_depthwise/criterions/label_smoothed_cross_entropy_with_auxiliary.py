@@ -53,7 +53,7 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
         # On a GPU, selecting positions would wait for the device in the middle of the step.
         on_cpu = sample["target"].device.type == "cpu"
         if reduce and on_cpu and isinstance(unwrapped(model), StackModel) and _is_softmax_of_scores(model):
-            scored = self._counting(sample["target"])
+            scored = self._find_counted(sample["target"])
             sample = {**sample, "net_input": {**sample["net_input"], "scored": scored}}
 
         loss, sample_size, logging_output = super().forward(model, sample, reduce)
@@ -95,16 +95,16 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
         target = model.get_targets(sample, net_output)
         if scores.dim() == 2:
             # Only the positions that count were projected.
-            return scores, target[self._counting(target)]
+            return scores, target[self._find_counted(target)]
         scores = scores[:, self.ignore_prefix_size :]
         target = target[:, self.ignore_prefix_size :]
         return scores.reshape(-1, scores.size(-1)), target.reshape(-1)
 
-    def _counting(self, target: Tensor) -> Tensor:
-        """Return the target positions (B x T) that the loss is a sum over."""
-        counting = target.ne(self.padding_idx)
-        counting[:, : self.ignore_prefix_size] = False
-        return counting
+    def _find_counted(self, target: Tensor) -> Tensor:
+        """Return the mask (B x T) of the target positions that the loss sums over."""
+        is_counted = target.ne(self.padding_idx)
+        is_counted[:, : self.ignore_prefix_size] = False
+        return is_counted
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""What the linear layers of a linearized Transformer learn: the outputs of layers, or to translate in their place.
+"""Train the linear layers of a linearized Transformer: to reproduce layers' outputs, or to translate in their place.
 
 Source: "Transformer with Depth-Wise LSTM" (the first version of "Rewiring the Transformer with Depth-Wise LSTMs"),
 Section 4, Equations 11 and 12.
@@ -21,6 +21,7 @@ from fairseq_depthwise.models.base.config import check_values, option
 from fairseq_depthwise.models.base.model import unwrapped
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 
+#: Values of ``--probe-objective``.
 OBJECTIVES = ("distill", "task")
 
 #: Prefixes of a layer's name in a logging output: its summed error, and the number of its positions.

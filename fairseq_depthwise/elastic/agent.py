@@ -1,4 +1,4 @@
-"""torchrun's agent, which starts, watches and ends the processes of one machine, with our own rules for the end.
+"""torchrun's agent, which starts, monitors and ends the processes of one machine, with our own rules for ending them.
 
 The launchers of all machines meet at a rendezvous. When a process dies, or a machine joins or leaves, they meet again
 and restart their processes, which resume from the last checkpoint.
@@ -79,7 +79,7 @@ class Agent(LocalElasticAgent):
                 failed[local_rank] = status
 
         if failed:
-            # A process that a signal ended (a negative status) is the cause, not one that then missed it.
+            # A process killed by a signal (negative status) is the cause; others then fail because they miss it.
             first = min(failed, key=lambda local_rank: failed[local_rank])
             type(self).first_failure = worker_group.workers[first].global_rank, failed[first]
             # The others wait for the lost process, and might not react to SIGTERM, which PyTorch would send next.
@@ -101,13 +101,13 @@ class Agent(LocalElasticAgent):
         )
         super()._restart_workers(worker_group)
 
-    def _shutdown(self, *options: Any, **more: Any) -> None:
+    def _shutdown(self, *args: Any, **kwargs: Any) -> None:
         if self._pcontext is not None and self.signaled is not None:
             self._pcontext.close(signal.SIGTERM, self._grace)
-        super()._shutdown(*options, **more)
+        super()._shutdown(*args, **kwargs)
 
 
-def listen() -> None:
+def install_signal_handlers() -> None:
     """Install the handlers of the signals, except for ignored ones (``nohup`` ignores SIGHUP)."""
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
@@ -117,8 +117,8 @@ def listen() -> None:
 def run(launch: argparse.Namespace, arguments: list[str]) -> int:
     """Train with options of fairseq-train, and return the exit status.
 
-    That is 0; 1 for what only the user can change; 128 plus a signal's number; 75 where other machines ended; or the
-    status of the process that failed once too often.
+    It is 0 after success, 1 for errors that only the user can fix, 128 plus the number of a signal, 75 if other
+    machines ended, or the status of the process whose failure exceeded ``--max-restarts``.
     """
     # Wrong options are reported here, once, and not by each process. The parser also reads sys.argv.
     sys.argv = ["fairseq-train", *arguments]
@@ -127,11 +127,11 @@ def run(launch: argparse.Namespace, arguments: list[str]) -> int:
     os.environ[ELASTIC] = str(os.getpid())
     # Processes are started with -m, and Python would run modules that lie in the current folder, such as a corpus.
     os.environ["PYTHONSAFEPATH"] = "1"
-    # Processes of gloo that share the launchers' store do not find each other after a restart (PyTorch's #135712).
+    # gloo processes that share the launchers' store do not find each other after a restart (PyTorch issue 135712).
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     # torchrun has no option for the class of its agent.
     api.LocalElasticAgent = Agent  # type: ignore[misc]
-    listen()
+    install_signal_handlers()
 
     with tempfile.TemporaryDirectory(prefix="fairseq_depthwise_elastic_") as logs:
         try:
@@ -168,7 +168,7 @@ def _torchrun_command(launch: argparse.Namespace, arguments: list[str], logs: st
 
 
 def _explain_failures(launch: argparse.Namespace, error: ChildFailedError) -> int:
-    """Report why the processes failed once too often, and return the exit status; raise UserError where it is one."""
+    """Report why restarts are exhausted, and return the exit status; raise UserError if a process raised one."""
     permanent = [failure for failure in error.failures.values() if failure.exitcode == PERMANENT]
     for failure in permanent:
         # torch's `record` wraps what a process raised: "UserError: sentence".

@@ -1,8 +1,8 @@
-"""The batch of an update, shared by as many processes as there are.
+"""Share the batches of an update among the processes, however many there are.
 
 fairseq's ``--update-freq`` counts the batches of each process. Here it counts the batches of an update over all
-processes, so each update has the same sentences, however many processes there are. Where the processes do not divide
-the batches, some take one more.
+processes, so each update has the same sentences, however many processes there are. If the number of batches is not a
+multiple of the number of processes, some processes take one more.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fairseq_compat import UserError
 from fairseq_depthwise.options import between, positive_int
 
-#: Where the launcher of a single machine waits for itself: port 0 stands for any that is free.
+#: The rendezvous of a single machine; port 0 stands for any free port.
 _SINGLE_MACHINE = "localhost:0"
 
 
@@ -52,7 +52,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Split a command line into the launcher's options and those of fairseq.
 
     Raises:
-        UserError: several machines, and no place where they meet.
+        UserError: there are several machines but no rendezvous.
     """
     # Abbreviations are off: --node-rank or --process of another parser must not become one of these options.
     parser = argparse.ArgumentParser(prog="fairseq-depthwise train", add_help=False, allow_abbrev=False)

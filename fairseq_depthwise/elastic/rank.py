@@ -1,4 +1,4 @@
-"""What a process of an elastic training does in addition to training."""
+"""One process of an elastic training: it ends after the same update as the others, and when its launcher ends."""
 
 from __future__ import annotations
 
@@ -98,9 +98,9 @@ class Ending:
             original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any, valid_subsets: Any, end_of_epoch: bool
         ) -> Any:
             losses, should_stop = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
-            due = self._is_due()
+            is_last = self._is_last_update()
             # Between epochs fairseq takes the learning rate's step; the next update is early enough.
-            if not due or should_stop or end_of_epoch:
+            if not is_last or should_stop or end_of_epoch:
                 return losses, should_stop
             command.checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
             logger.info("ends after %d updates, as a process was asked to", trainer.get_num_updates())
@@ -110,7 +110,7 @@ class Ending:
     def _request(self, *signal_and_frame: object) -> None:
         self._requested = True
 
-    def _is_due(self) -> bool:
+    def _is_last_update(self) -> bool:
         """Return whether this update is the last; called once after each update."""
         from torch import distributed
 

@@ -76,10 +76,10 @@ class MultiheadAttention(nn.Module):
             query: in self-attention the same tensor as ``source``.
             padding: B x S, True at padding of ``source``; None where there is none.
             causal: position t sees positions up to t only.
-            cache: the earlier steps of a beam search. It replaces source, padding and causal; see :meth:`step`.
+            cache: keys and values of earlier decoding steps. It replaces source, padding and causal; see :meth:`step`.
             need_weights: also return the attention weights, which the fused kernel does not compute.
-            blend: mix the values of self-attention with others (value residuals): these, S x B x C, and two weights, of
-                the other values and of this attention's.
+            blend: other values (S x B x C) and two weights: self-attention then uses ``weights[0] * other values +
+                weights[1] * its values`` (value residuals).
 
         Returns T x B x C, and the weights (heads x B x T x S) or None.
         """
@@ -88,19 +88,19 @@ class MultiheadAttention(nn.Module):
 
         # 1. Project and split into heads: T x B x C -> B x heads x T x head_dim.
         if self.attend_encoder:
-            queries = self._split(self.query_projection(query))
-            keys, values = self.encoder_keys(source)
+            queries = self._split_heads(self.query_projection(query))
+            keys, values = self.project_encoder_output(source)
         else:
-            queries, keys, values = (self._split(part) for part in self._project_all(source, blend))
+            queries, keys, values = (self._split_heads(part) for part in self._project_self_attention(source, blend))
 
-        # 2. Attend. Without padding the kernel creates the causal mask itself and skips what it hides.
+        # 2. Attend. Without padding, the kernel creates the causal mask itself and skips the positions that it hides.
         tables = self.relative_positions
-        distances = None if tables is None else tables.within(source.size(0), source.device)
+        distances = None if tables is None else tables.compute_distances(source.size(0), source.device)
         kernel_causal = causal and padding is None and distances is None and not need_weights
         attended, weights = attend(
             queries,
             (KeysValues(keys, values),),
-            mask=None if kernel_causal else attention_mask(queries, keys, padding, causal),
+            mask=None if kernel_causal else make_attention_mask(queries, keys, padding, causal),
             dropout=self.dropout,
             distances=distances,
             kernel_causal=kernel_causal,
@@ -126,20 +126,24 @@ class MultiheadAttention(nn.Module):
         count = query.size(1)
         distances = None
         if self.attend_encoder:
-            queries = cache.group(self.query_projection(query), self.heads)
-            parts: Sequence[KeysValues] = (cache.encoder(self, self.encoder_keys),)
+            queries = cache.group_beams(self.query_projection(query), self.heads)
+            parts: Sequence[KeysValues] = (cache.encoder(self, self.project_encoder_output),)
             mask = cache.source_mask
         else:
-            queries, keys, values = (cache.group(part, self.heads) for part in self._project_all(query, blend))
+            queries, keys, values = (
+                cache.group_beams(part, self.heads) for part in self._project_self_attention(query, blend)
+            )
             parts = cache.append(self, KeysValues(keys, values))
             mask = cache.ancestor_mask
             tables = self.relative_positions
             if tables is not None:
-                # Rows of the tables for the newest position of each beam and every key, k x keys. All layers of a step
-                # have the same.
-                rows = cache.shared(
+                # Rows of the tables for the newest position of each beam and every key, k x keys. They are the same in
+                # all layers, so the cache computes them once per step.
+                rows = cache.compute_once(
                     ("relative positions", tables.max_distance),
-                    lambda: tables.rows(cache.newest, cache.positions).expand(cache.beams, cache.positions.size(0)),
+                    lambda: tables.compute_rows(cache.newest, cache.positions).expand(
+                        cache.beams, cache.positions.size(0)
+                    ),
                 )
                 distances = tables, rows
 
@@ -150,7 +154,7 @@ class MultiheadAttention(nn.Module):
             mask=mask,
             dropout=self.dropout,
             distances=distances,
-            products=cache.products,
+            use_matmul=cache.use_matmul,
             need_weights=need_weights,
         )
 
@@ -170,15 +174,15 @@ class MultiheadAttention(nn.Module):
         else:
             self._joined = join(self.query_projection, self.key_projection, self.value_projection)
 
-    def values_of(self, source: Tensor) -> Tensor:
+    def project_values(self, source: Tensor) -> Tensor:
         """Return the values of self-attention before they are split into heads, T x B x C."""
         if self._joined is None:
             return self.value_projection(source)
         _, _, values = self._joined(source).chunk(3, dim=-1)
         return values
 
-    def _project_all(self, source: Tensor, blend: tuple[Tensor, Tensor] | None) -> tuple[Tensor, ...]:
-        """Return queries, keys and values of self-attention, T x B x C each."""
+    def _project_self_attention(self, source: Tensor, blend: tuple[Tensor, Tensor] | None) -> tuple[Tensor, ...]:
+        """Return queries, keys and values of self-attention, T x B x C each; ``blend``: as in :meth:`forward`."""
         if self._joined is None:
             queries = self.query_projection(source)
             keys = self.key_projection(source)
@@ -186,15 +190,17 @@ class MultiheadAttention(nn.Module):
         else:
             queries, keys, values = self._joined(source).chunk(3, dim=-1)
         if blend is not None:
-            blended_values, weights = blend
-            values = weights[0] * blended_values + weights[1] * values
+            other_values, weights = blend
+            values = weights[0] * other_values + weights[1] * values
         return queries, keys, values
 
-    def encoder_keys(self, source: Tensor) -> KeysValues:
+    def project_encoder_output(self, source: Tensor) -> KeysValues:
         """Return keys and values of the encoder's output (S x B x C), B x heads x S x head_dim each."""
-        return KeysValues(self._split(self.key_projection(source)), self._split(self.value_projection(source)))
+        return KeysValues(
+            self._split_heads(self.key_projection(source)), self._split_heads(self.value_projection(source))
+        )
 
-    def _split(self, projected: Tensor) -> Tensor:
+    def _split_heads(self, projected: Tensor) -> Tensor:
         """Split T x B x C into B x heads x T x head_dim."""
         return projected.unflatten(-1, (self.heads, self.head_dim)).permute(1, 2, 0, 3)
 
@@ -207,7 +213,7 @@ def attend(
     dropout: Dropout,
     distances: tuple[RelativePositions, Tensor] | None = None,
     kernel_causal: bool = False,
-    products: bool = False,
+    use_matmul: bool = False,
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Return the sums of values, B x heads x T x head_dim, and the weights (B x heads x T x S) with ``need_weights``.
@@ -218,18 +224,19 @@ def attend(
         mask: added to the scores; broadcasts to B x heads x T x S.
         distances: tables of relative positions, and their row for each pair of positions, T x S.
         kernel_causal: let the fused kernel create the causal mask; only without ``mask`` and ``distances``.
-        products: compute matrix multiplications instead of the fused kernel; not together with ``kernel_causal``.
+        use_matmul: compute by matrix multiplications instead of the fused kernel; not together with ``kernel_causal``.
+        need_weights: also return the weights, which need matrix multiplications.
     """
     on_cpu = queries.device.type == "cpu"
-    # A traced graph has products, which its compiler may fuse; other engines have no such kernel.
-    products = products or need_weights or len(parts) > 1 or torch.compiler.is_compiling()
+    # Traced graphs get matrix multiplications: a compiler may fuse them, and other engines have no fused kernel.
+    use_matmul = use_matmul or need_weights or len(parts) > 1 or torch.compiler.is_compiling()
     if distances is not None:
         tables, rows = distances
         scores = tables.key_scores(queries, rows)
         mask = scores if mask is None else scores + mask
-        # With a mask that needs gradients PyTorch computes products as well, but with dropout that is slow on a CPU.
-        products = products or tables.value_term or (on_cpu and queries.requires_grad)
-    if products:
+        # If the mask needs gradients, PyTorch does not use the fused kernel either, and its dropout is slow on a CPU.
+        use_matmul = use_matmul or tables.value_term or (on_cpu and queries.requires_grad)
+    if use_matmul:
         attended, weights = _attend_with_weights(queries, parts, mask, dropout, distances)
         return attended, weights if need_weights else None
 
@@ -259,7 +266,7 @@ def _attend_with_weights(
     distances: tuple[RelativePositions, Tensor] | None,
 ) -> tuple[Tensor, Tensor]:
     """Compute :func:`attend` by matrix multiplications."""
-    # Scores of all parts, side by side: B x heads x T x S. One part is not copied by torch.cat.
+    # Scores of all parts, side by side: B x heads x T x S. torch.cat would copy even a single part.
     products = [torch.matmul(queries, part.keys.transpose(2, 3)) for part in parts]
     scores = products[0] if len(parts) == 1 else torch.cat(products, dim=3)
     scores = scores * queries.size(-1) ** -0.5
@@ -285,7 +292,7 @@ def _attend_with_weights(
     return attended, weights
 
 
-def attention_mask(queries: Tensor, keys: Tensor, padding: Tensor | None, causal: bool) -> Tensor | None:
+def make_attention_mask(queries: Tensor, keys: Tensor, padding: Tensor | None, causal: bool) -> Tensor | None:
     """Return an additive mask that broadcasts to B x heads x T x S; None where nothing is hidden."""
     length, source_length = queries.size(2), keys.size(2)
     mask = None
@@ -301,8 +308,9 @@ def attention_mask(queries: Tensor, keys: Tensor, padding: Tensor | None, causal
 def additive_mask(hidden: Tensor, dtype: torch.dtype) -> Tensor:
     """Return 0 where ``hidden`` is False, half the lowest finite number where it is True, to be added to scores.
 
-    Boolean masks are slow in several of PyTorch's kernels. With -inf, a row that is all hidden, such as a sentence
-    padded on the left has, would become NaN. Half of the lowest number leaves room to add a negative score in 16 bits.
+    Boolean masks are slow in several of PyTorch's kernels. With -inf, a row in which everything is hidden would become
+    NaN; sentences padded on the left have such rows. Half of the lowest number leaves room to add a negative score in
+    16 bits.
     """
     lowest = torch.finfo(dtype).min / 2
     return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill(hidden, lowest)

@@ -25,12 +25,12 @@ class SinusoidalPositions(nn.Module):
         super().__init__()
         self.embed_dim = embed_dim
         self.padding_idx = padding_idx
-        self.register_buffer("table", self._vectors(padding_idx + 1 + length), persistent=False)
+        self.register_buffer("table", self._compute_vectors(padding_idx + 1 + length), persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the vectors (B x T x C) of ``tokens`` (B x T)."""
         self.reach(tokens.size(1))
-        return self.table[_numbered(tokens, self.padding_idx)]
+        return self.table[_position_rows(tokens, self.padding_idx)]
 
     def at(self, position: Tensor) -> Tensor:
         """Return the vector (1 x C) of a position, counted from 0; :meth:`reach` must have been called for it."""
@@ -39,9 +39,9 @@ class SinusoidalPositions(nn.Module):
     def reach(self, length: int) -> None:
         """Extend the table to this number of positions, if it is shorter."""
         if self.padding_idx + 1 + length > self.table.size(0):
-            self.table = self._vectors(self.padding_idx + 1 + 2 * length).to(self.table)
+            self.table = self._compute_vectors(self.padding_idx + 1 + 2 * length).to(self.table)
 
-    def _vectors(self, count: int) -> Tensor:
+    def _compute_vectors(self, count: int) -> Tensor:
         """Return the vectors of the first rows of the table, count x C."""
         half = self.embed_dim // 2
         frequencies = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / max(half - 1, 1)))
@@ -53,10 +53,10 @@ class SinusoidalPositions(nn.Module):
         return vectors
 
 
-def _numbered(tokens: Tensor, padding_idx: int) -> Tensor:
+def _position_rows(tokens: Tensor, padding_idx: int) -> Tensor:
     """Return the row (B x T) of each token (B x T): token t of a sentence, counted from 1, has row padding_idx + t."""
-    real = tokens.ne(padding_idx).long()
-    return torch.cumsum(real, dim=1) * real + padding_idx
+    is_token = tokens.ne(padding_idx).long()
+    return torch.cumsum(is_token, dim=1) * is_token + padding_idx
 
 
 class LearnedPositions(nn.Embedding):
@@ -66,7 +66,7 @@ class LearnedPositions(nn.Embedding):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the vectors (B x T x C) of ``tokens`` (B x T)."""
-        return super().forward(_numbered(tokens, self.padding_idx))
+        return super().forward(_position_rows(tokens, self.padding_idx))
 
     def at(self, position: Tensor) -> Tensor:
         """Return the vector (1 x C) of a position, counted from 0."""
@@ -100,7 +100,9 @@ class TokenEmbedding(nn.Module):
         self.scale = math.sqrt(tokens.embedding_dim) if scale else 1.0
         self.positions: SinusoidalPositions | LearnedPositions | None = None
         if positions:
-            self.positions = _positions(tokens.embedding_dim, tokens.padding_idx, max_positions, learned_positions)
+            self.positions = _build_positions(
+                tokens.embedding_dim, tokens.padding_idx, max_positions, learned_positions
+            )
         self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, incremental_state: dict[str, Any] | None = None) -> Tensor:
@@ -129,7 +131,9 @@ class TokenEmbedding(nn.Module):
         return self.dropout(embedded).unsqueeze(0)
 
 
-def _positions(embed_dim: int, padding_idx: int, longest: int, learned: bool) -> SinusoidalPositions | LearnedPositions:
+def _build_positions(
+    embed_dim: int, padding_idx: int, longest: int, learned: bool
+) -> SinusoidalPositions | LearnedPositions:
     if not learned:
         return SinusoidalPositions(embed_dim=embed_dim, padding_idx=padding_idx, length=longest)
     # Rows up to padding_idx are no positions; that of padding stays 0.

@@ -44,7 +44,7 @@ class _LabelSmoothedLoss(torch.autograd.Function):
         log_z = torch.empty(scores.size(0), dtype=wide_type, device=scores.device)  # N
         total = torch.empty_like(log_z)  # sum_v s_v, N
         buffer = _buffer(scores, wide_type)
-        for chunk in _chunks(scores):
+        for chunk in _split_chunks(scores):
             wide = buffer[: scores[chunk].size(0)].copy_(scores[chunk])
             total[chunk] = wide.sum(dim=-1)
             # The greatest score is subtracted so that exp does not overflow; one that is infinite stays.
@@ -52,42 +52,42 @@ class _LabelSmoothedLoss(torch.autograd.Function):
             highest.masked_fill_(highest.isinf(), 0)
             log_z[chunk] = wide.sub_(highest[:, None]).exp_().sum(dim=-1).log_().add_(highest)
 
-        real = target.ne(padding)
-        nll = (log_z - scores.gather(-1, target[:, None]).squeeze(-1)) * real
-        words = scores.size(-1)
-        share = smoothing / (words - 1)  # e_i
-        loss = (1 - smoothing - share) * nll + share * (words * log_z - total) * real
-        ctx.save_for_backward(scores, target, log_z, real)
+        is_token = target.ne(padding)
+        nll = (log_z - scores.gather(-1, target[:, None]).squeeze(-1)) * is_token
+        vocabulary_size = scores.size(-1)
+        word_smoothing = smoothing / (vocabulary_size - 1)  # e_i
+        loss = (1 - smoothing - word_smoothing) * nll + word_smoothing * (vocabulary_size * log_z - total) * is_token
+        ctx.save_for_backward(scores, target, log_z, is_token)
         ctx.smoothing = smoothing
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_loss: Tensor, by_nll: Tensor) -> tuple[Tensor, None, None, None]:
-        scores, target, log_z, real = ctx.saved_tensors
-        share = ctx.smoothing / (scores.size(-1) - 1)  # e_i
-        weight = (by_loss * real)[:, None]
+    def backward(ctx: Any, grad_loss: Tensor, grad_nll: Tensor) -> tuple[Tensor, None, None, None]:
+        scores, target, log_z, is_token = ctx.saved_tensors
+        word_smoothing = ctx.smoothing / (scores.size(-1) - 1)  # e_i
+        weight = (grad_loss * is_token)[:, None]
         gradient = torch.empty_like(scores)
         # Scores in float32 or float64 need no buffer: their gradient is computed in place.
         buffer = None if scores.dtype == log_z.dtype else _buffer(scores, log_z.dtype)
-        for chunk in _chunks(scores):
+        for chunk in _split_chunks(scores):
             wide = gradient[chunk] if buffer is None else buffer[: scores[chunk].size(0)]
             wide.copy_(scores[chunk])
-            wide.sub_(log_z[chunk][:, None]).exp_().sub_(share).mul_(weight[chunk])
-            wide.scatter_add_(-1, target[chunk][:, None], -(1 - ctx.smoothing - share) * weight[chunk])
+            wide.sub_(log_z[chunk][:, None]).exp_().sub_(word_smoothing).mul_(weight[chunk])
+            wide.scatter_add_(-1, target[chunk][:, None], -(1 - ctx.smoothing - word_smoothing) * weight[chunk])
             if buffer is not None:
                 gradient[chunk] = wide
         return gradient, None, None, None
 
 
-def _chunks(scores: Tensor) -> list[slice]:
+def _split_chunks(scores: Tensor) -> list[slice]:
     """Return the positions whose scores are computed together."""
-    rows = _rows(scores)
+    rows = _chunk_length(scores)
     return [slice(start, start + rows) for start in range(0, scores.size(0), rows)]
 
 
-def _rows(scores: Tensor) -> int:
+def _chunk_length(scores: Tensor) -> int:
     """Return the number of positions in a chunk."""
     chunk_size = _CPU_CHUNK if scores.device.type == "cpu" else _GPU_CHUNK
     return max(1, chunk_size // max(1, scores.size(-1)))
@@ -95,4 +95,4 @@ def _rows(scores: Tensor) -> int:
 
 def _buffer(scores: Tensor, dtype: torch.dtype) -> Tensor:
     """Allocate memory for one chunk of scores; all chunks use it, so that it stays in a CPU's cache."""
-    return torch.empty((min(_rows(scores), scores.size(0)), scores.size(-1)), dtype=dtype, device=scores.device)
+    return torch.empty((min(_chunk_length(scores), scores.size(0)), scores.size(-1)), dtype=dtype, device=scores.device)

@@ -18,7 +18,7 @@ class RelativePositions(nn.Module):
         max_distance: m; positions farther away count as m away.
         value_term: also compute the sum over values (Shaw et al., Eq. 3); otherwise scores of keys only (Eq. 4).
         one_table: r^V is r^K, as in the authors' program of the Multi-Unit Transformers.
-        units: number of tables, for parallel units; the batch has the sentences of one unit after those of another.
+        units: number of tables, for parallel units; the batch then holds the sentences of unit 1, of unit 2 and so on.
     """
 
     def __init__(
@@ -40,12 +40,12 @@ class RelativePositions(nn.Module):
             for matrix in table.detach().view(-1, *shape[-2:]):
                 nn.init.xavier_uniform_(matrix)
 
-    def within(self, length: int, device: torch.device) -> tuple[RelativePositions, Tensor]:
+    def compute_distances(self, length: int, device: torch.device) -> tuple[RelativePositions, Tensor]:
         """Return the tables, and the row in them of each pair of positions of a sentence, T x T."""
         positions = torch.arange(length, device=device)
-        return self, self.rows(positions, positions)
+        return self, self.compute_rows(positions, positions)
 
-    def rows(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+    def compute_rows(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Return the row in the tables of each pair, T x S, of query positions (T) and key positions (S)."""
         distances = key_positions[None, :] - query_positions[:, None]
         return distances.clamp(-self.max_distance, self.max_distance) + self.max_distance
@@ -53,7 +53,7 @@ class RelativePositions(nn.Module):
     def key_scores(self, queries: Tensor, rows: Tensor) -> Tensor:
         """Return what to add to scores, B x heads x T x S, for ``queries`` B x heads x T x head_dim, ``rows`` T x S."""
         # Scores of all distances, B x heads x T x (2m + 1), of which each pair takes the one of its distance.
-        by_distance = _times_table(queries, self.key_table.transpose(-1, -2)) * queries.size(-1) ** -0.5
+        by_distance = _multiply_by_table(queries, self.key_table.transpose(-1, -2)) * queries.size(-1) ** -0.5
         return by_distance.gather(3, rows.expand(*queries.shape[:2], *rows.shape))
 
     def value_sums(self, weights: Tensor, rows: Tensor) -> Tensor:
@@ -64,10 +64,10 @@ class RelativePositions(nn.Module):
         precise = torch.promote_types(weights.dtype, torch.float32)
         by_distance = weights.new_zeros(*weights.shape[:3], table.size(-2), dtype=precise)
         by_distance = by_distance.scatter_add(3, rows.expand_as(weights), weights.to(precise))
-        return _times_table(by_distance.to(weights.dtype), table)
+        return _multiply_by_table(by_distance.to(weights.dtype), table)
 
 
-def _times_table(values: Tensor, table: Tensor) -> Tensor:
+def _multiply_by_table(values: Tensor, table: Tensor) -> Tensor:
     """Multiply B x heads x T x n by n x m, or by units x n x m, where each unit has an equal share of the B."""
     table = table.to(values.dtype)
     if table.dim() == 2:

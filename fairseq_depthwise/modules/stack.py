@@ -1,4 +1,4 @@
-"""What a stack expects of its layers and of what connects them, and how it runs them.
+"""A stack of layers, the connections between them, and the interfaces of both.
 
 A connection carries a state from the embedding to the stack's output. A layer knows nothing of the connection, except
 that both agree on what is passed between them: for the depth-wise model the pair (output, cell), for residual layers
@@ -128,16 +128,16 @@ class Connection(nn.Module):
 def prepare_layers(
     layers: Iterable[nn.Module], embedded: Tensor, padding: Tensor | None
 ) -> list[tuple[Tensor | None, ...]]:
-    """Return further arguments for the layers of a stack, one tuple for each, before the first of them runs.
+    """Return further arguments for each layer of a stack, computed before the first of them runs.
 
-    Layers that take some have a class method ``prepare``. It is called with all of them, what the stack reads (T x B x
-    d) and the padding (B x T or None). It is the place for what is drawn at random, because activation checkpointing
-    runs a layer twice (PyTorch itself repeats dropout), and for what is computed for all layers at once.
+    Layers with further arguments have a class method ``prepare``. It is called with all of these layers, the stack's
+    input (T x B x d) and the padding (B x T or None). It is the place for random numbers, because activation
+    checkpointing runs a layer twice and PyTorch repeats dropout only, and for what is computed for all layers at once.
     """
     prepared_layers: list[Any] = [layer for layer in layers if hasattr(layer, "prepare")]
     if not prepared_layers:
         return [() for _ in layers]
-    # Others may lie between them: a linearized layer takes no such arguments.
+    # Layers without such arguments may lie between them, for example linearized ones.
     arguments = prepared_layers[0].prepare(prepared_layers, embedded, padding)
     arguments_of = dict(zip(prepared_layers, arguments, strict=True))
     return [arguments_of.get(layer, ()) for layer in layers]
@@ -168,28 +168,29 @@ class Stack(nn.Module):
         for the backward pass.
 
         Args:
-            call: returns the output of a layer or sub-layer; it is called with it, the layer's number and its input.
+            call: ``call(layer or sub-layer, index of the layer, its input)`` returns the output.
             keep_states: also return the embedding and the output of each layer.
 
         Returns:
             the stack's output, T x B x C, and with ``keep_states`` L + 1 times T x B x C.
         """
         # LayerDrop decides for all layers at once.
-        runs = [True] * len(self.layers)
+        is_run = [True] * len(self.layers)
         if self.layerdrop and self.training:
-            runs = (torch.rand(len(self.layers)) > self.layerdrop).tolist()
+            is_run = (torch.rand(len(self.layers)) > self.layerdrop).tolist()
         recompute = self.checkpoint_activations and self.training
         sublayers = self.connection.sublayers
 
         state = self.connection.initial_state(embedded)
         states = [embedded] if keep_states else []
         for index, layer in enumerate(self.layers):
-            for place in range(sublayers):
-                number = index * sublayers + place
-                # A layer that is skipped passes on what it would have read.
+            for sublayer in range(sublayers):
+                # The connection counts sub-layers as layers.
+                number = index * sublayers + sublayer
+                # The output of a skipped layer is its input.
                 output = self.connection.layer_input(state, number)
-                if runs[index]:
-                    run = layer if sublayers == 1 else partial(layer, sublayer=place)
+                if is_run[index]:
+                    run = layer if sublayers == 1 else partial(layer, sublayer=sublayer)
                     if recompute:
                         run = partial(checkpoint, run, use_reentrant=False)
                     output = call(run, index, output)

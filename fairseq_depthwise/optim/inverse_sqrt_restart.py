@@ -72,9 +72,9 @@ class InverseSqrtRestartSchedule(FairseqLRScheduler):
     def step_update(self, num_updates: int) -> float:
         """Set the optimizer's rate for the update after ``num_updates`` updates, and return it."""
         # All planned restarts since the last call are due.
-        since = num_updates if self._updates is None else self._updates
-        self._done.update(restart for restart in self._planned if since <= restart <= num_updates)
-        self._updates = max(since, num_updates)
+        last_updates = num_updates if self._updates is None else self._updates
+        self._done.update(restart for restart in self._planned if last_updates <= restart <= num_updates)
+        self._updates = max(last_updates, num_updates)
         step = schedule_step(num_updates, self._done, self.cfg.warmup_updates, self._start)
         initial_rate = max(self.cfg.warmup_init_lr, 0.0)
         new_rate = compute_rate(step, self.peak, self.cfg.warmup_updates, initial=initial_rate)

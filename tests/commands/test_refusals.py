@@ -72,7 +72,7 @@ REFUSED = {
     "probe sdt.pt --data DATA --output texts": "texts",
     "serve nowhere.pt --nbest 5": "--nbest 5",
     "average sdt.pt back.pt --output OUT": "--source-lang tgt",
-    "grow tied.pt OUT --layers 6": "are one by the model's options",
+    "grow tied.pt OUT --layers 6": "are shared by the model's options",
     # Of a training that diverged: the first weight that is not finite is named.
     "average diverged.pt --output OUT": "decoder.layers.0",
     "grow diverged.pt OUT --layers 6": "decoder.layers.0",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from torch.distributed.elastic.multiprocessing import SignalException
 
-from fairseq_depthwise.elastic.agent import SIGNALS, Agent, listen
+from fairseq_depthwise.elastic.agent import SIGNALS, Agent, install_signal_handlers
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_first_signal_counts_and_ctrl_c_after_it_is_impatience() -> None:
-    listen()
+    install_signal_handlers()
     os.kill(os.getpid(), signal.SIGHUP)  # with nohup
     with pytest.raises(SignalException):
         os.kill(os.getpid(), signal.SIGUSR1)

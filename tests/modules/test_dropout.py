@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from fairseq_depthwise.modules.dropout import Dropout, keep_mask
+from fairseq_depthwise.modules.dropout import Dropout, draw_keep_mask
 
 CPU = torch.device("cpu")
 
@@ -29,7 +29,7 @@ def test_as_much_is_dropped_as_asked_and_the_rest_is_scaled(probability: float) 
 def test_entries_are_decided_one_by_one() -> None:
     """Four entries share one draw of 64 bits; neighbors must still be independent."""
     torch.manual_seed(2)
-    keep = keep_mask(torch.Size((200_000, 4)), 0.3, CPU).double() - 0.7
+    keep = draw_keep_mask(torch.Size((200_000, 4)), 0.3, CPU).double() - 0.7
     correlation = (keep.T @ keep) / len(keep) / 0.21
     assert (correlation - torch.eye(4)).abs().max() < 0.02
     assert (keep[1:] * keep[:-1]).mean().abs() < 0.005
@@ -48,4 +48,4 @@ def test_probabilities_next_to_1_drop_nearly_all() -> None:
     """Not none: the threshold that decides is a 16-bit number."""
     torch.manual_seed(3)
     for probability in (0.9999, 0.999995, 1 - 1e-9):
-        assert keep_mask(torch.Size((100_000,)), probability, CPU).float().mean() < 1e-3
+        assert draw_keep_mask(torch.Size((100_000,)), probability, CPU).float().mean() < 1e-3

@@ -94,7 +94,7 @@ REFUSED = {
         "fairseq-validate {permuted_bin} --path {model} --user-dir {plugin} --max-tokens 500 --cpu",
         "source dictionary",
     ),
-    "resumed, two tables": ("{train} 3 --save-dir {new} --restore-file {averages} {data} -s src -t tgt", "are one by"),
+    "resumed, two tables": ("{train} 3 --save-dir {new} --restore-file {averages} {data} -s src -t tgt", "are shared"),
     "resumed": (f"{RESUMED} {{permuted_bin}} {{text}}", "source dictionary"),
     "resumed, architecture": ("{train_stock} 3 --save-dir {run} {data}", "--arch depthwise_lstm_transformer"),
     "resumed, heads": (f"{RESUMED} {{data}} --encoder-attention-heads 4", "--encoder-attention-heads 2"),

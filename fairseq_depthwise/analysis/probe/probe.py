@@ -159,7 +159,7 @@ class Probe:
             model.replace_only(None)
         else:
             # Models with a single vector use "pair", too: all of it.
-            model.take_map(layer, fit.weight, fit.bias, which=state or "pair")
+            model.set_linear_layer(layer, fit.weight, fit.bias, which=state or "pair")
             model.replace_only(layer)
         hypotheses = self.translate_subset(model)
         score = self.metric.score(hypotheses, [self.references])

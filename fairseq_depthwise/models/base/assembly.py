@@ -1,4 +1,4 @@
-"""How every family is assembled: embeddings, two stacks of layers, output probabilities."""
+"""Assemble the model of any family: embeddings, two stacks of layers, output projection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairseq_depthwise.modules.stack import Connection, StackShape
 
 
 class Stacks:
-    """Builds what is a family's own: its layers, and what connects them."""
+    """Builds the family-specific parts of a model: the layers, and the connections between them."""
 
     connection: type[Connection] = Connection
 

@@ -49,7 +49,7 @@ def option(
     """
     all_limits = {"at least": at_least, "below": below, "at most": at_most}
     limits = {name: number for name, number in all_limits.items() if number is not None}
-    allowed = f"one of {', '.join(map(str, one_of))}" if one_of else _in_words(limits)
+    allowed = f"one of {', '.join(map(str, one_of))}" if one_of else _describe_limits(limits)
     metadata = {
         "help": f"{help} ({allowed})" if allowed else help,
         "limits": limits,
@@ -62,7 +62,7 @@ def option(
     return field(default=default, metadata=metadata)
 
 
-def _in_words(limits: Mapping[str, float]) -> str:
+def _describe_limits(limits: Mapping[str, float]) -> str:
     return " and ".join(f"{name} {number:g}" for name, number in limits.items())
 
 
@@ -78,8 +78,8 @@ def positions(help: str) -> Any:
 
 def distance(default: int) -> Any:
     """Return the option ``--max-relative-positions``."""
-    words = "relative positions in every self-attention up to this distance; 0 = none"
-    return option(default, words, at_least=0, at_most=2**16, addable=True)
+    help_text = "relative positions in every self-attention up to this distance; 0 = none"
+    return option(default, help_text, at_least=0, at_most=2**16, addable=True)
 
 
 #: Option of earlier versions -> value that they recorded in checkpoints -> what takes its place. An option that is gone
@@ -212,7 +212,7 @@ def check_values(dataclass_of_options: Any, values: Any) -> None:
         limits = option_field.metadata.get("limits", {})
         for limit, number in limits.items():
             if value is not None and not _LIMITS[limit](value, number):
-                raise UserError(f"--{name} {value} is out of range; it must be {_in_words(limits)}")
+                raise UserError(f"--{name} {value} is out of range; it must be {_describe_limits(limits)}")
 
         one_of = option_field.metadata.get("one_of")
         if one_of and value not in one_of:

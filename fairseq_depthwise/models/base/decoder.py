@@ -99,8 +99,8 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
         # Whole sentences attend to the encoder's output; incremental decoding attends to keys and values in its cache.
         layer_arguments: dict[str, Any]
         if incremental_state is None:
-            source, padding = _by_row(encoder_out)
-            self_padding = self._padding_to_hide(prev_output_tokens, full_context_alignment)
+            source, padding = _select_rows(encoder_out)
+            self_padding = self._find_visible_padding(prev_output_tokens, full_context_alignment)
             layer_arguments = {
                 "encoder_output": source,
                 "encoder_padding": padding,
@@ -108,7 +108,7 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
                 "causal": not full_context_alignment,
             }
         else:
-            cache = self._cache(incremental_state, encoder_out, prev_output_tokens.size(0))
+            cache = self._get_cache(incremental_state, encoder_out, prev_output_tokens.size(0))
             cache.begin_step()
             layer_arguments = {"encoder_output": cache.source, "cache": cache}
 
@@ -153,10 +153,10 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
         """Pack the weights once, before generation (fairseq's hook)."""
         prepack(self, "output_projection")
 
-    def _padding_to_hide(self, tokens: Tensor, full_context: bool) -> Tensor | None:
+    def _find_visible_padding(self, tokens: Tensor, full_context: bool) -> Tensor | None:
         """Return the padding (B x T) that self-attention could see, or None.
 
-        Padding on the right lies in the future of every real position, so the causal mask hides it already.
+        Padding on the right lies in the future of every other position, so the causal mask hides it already.
         """
         padding = tokens.eq(self.dictionary.pad())
         # Under the causal mask only padding on the left is visible, and then column 0 has some.
@@ -164,7 +164,7 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
         return padding if visible.any() else None
 
     @staticmethod
-    def _cache(incremental_state: dict[str, Any], encoder_out: dict[str, list[Tensor]], rows: int) -> DecodingCache:
+    def _get_cache(incremental_state: dict[str, Any], encoder_out: dict[str, list[Tensor]], rows: int) -> DecodingCache:
         """Return the cache of earlier steps; create it at the first."""
         if _CACHE not in incremental_state:
             output = encoder_out["encoder_out"][0]
@@ -178,7 +178,7 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
         return cache
 
 
-def _by_row(encoder_out: dict[str, list[Tensor]]) -> tuple[Tensor, Tensor | None]:
+def _select_rows(encoder_out: dict[str, list[Tensor]]) -> tuple[Tensor, Tensor | None]:
     """Return the encoder's output (S x N x C) and padding (N x S, or None without any) for every row."""
     output = encoder_out["encoder_out"][0]
     padding = encoder_out["encoder_padding_mask"][0]

@@ -1,4 +1,4 @@
-"""Pre-norm stacks of layers with residual connections: what families with feed-forward nets are built from."""
+"""Pre-norm stacks of layers with residual connections, for the families with feed-forward nets."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -45,9 +45,9 @@ class ResidualStacks(Stacks):
     decoder_layer: type[ResidualDecoderLayer] = ResidualDecoderLayer
 
     def layers(self, side: str) -> list[nn.Module]:
-        return [self._layer(side, number) for number in range(1, self.depth(side) + 1)]
+        return [self._build_layer(side, number) for number in range(1, self.depth(side) + 1)]
 
-    def _layer(self, side: str, number: int) -> nn.Module:
+    def _build_layer(self, side: str, number: int) -> nn.Module:
         """Build a layer; ``number`` counts from 1."""
         config = self.config
         if side == "encoder":
@@ -58,8 +58,8 @@ class ResidualStacks(Stacks):
             heads, hidden_dim = config.decoder_attention_heads, config.decoder_ffn_embed_dim
 
         # Parts draw their initial parameters in this order, which a seed's results depend on.
-        self_attention = self._attention(heads)
-        cross_attention = None if side == "encoder" else self._attention(heads, attend_encoder=True)
+        self_attention = self._build_attention(heads)
+        cross_attention = None if side == "encoder" else self._build_attention(heads, attend_encoder=True)
         feed_forward = FeedForward(
             embed_dim=self.width,
             hidden_dim=hidden_dim,
@@ -76,7 +76,7 @@ class ResidualStacks(Stacks):
         )
         return layer
 
-    def _attention(self, heads: int, *, attend_encoder: bool = False) -> MultiheadAttention:
+    def _build_attention(self, heads: int, *, attend_encoder: bool = False) -> MultiheadAttention:
         attention = build_attention(
             self.config, heads=heads, bias=True, attend_encoder=attend_encoder, one_table=self.one_position_table
         )

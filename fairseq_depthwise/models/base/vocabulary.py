@@ -1,4 +1,4 @@
-"""Embeddings of the words of a model's dictionaries."""
+"""Embedding tables for the dictionaries of a model."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def _embedding_table(dictionary: Dictionary, width: int, path: str | None) -> nn
 
 
 @functools.cache
-def placeholder_dictionary(words: int) -> Dictionary:
+def placeholder_dictionary(size: int) -> Dictionary:
     """Return a dictionary of this size, always the same object, for a model of which only the sizes matter."""
     dictionary = Dictionary()
-    for number in range(words - len(dictionary)):
+    for number in range(size - len(dictionary)):
         dictionary.add_symbol(f"word{number}")
     return dictionary

@@ -62,9 +62,9 @@ class DecoderMerge(NamedTuple):
 
 #: Values of ``--decoder-merge``.
 DECODER_MERGES = {
-    "add": DecoderMerge(1, lambda attended, crossed: attended + crossed),
-    "concat": DecoderMerge(2, lambda attended, crossed: torch.cat([attended, crossed], dim=-1)),
-    "two-cells": DecoderMerge(1, lambda attended, crossed: crossed, two_cells=True),
+    "add": DecoderMerge(1, lambda attended, cross_attended: attended + cross_attended),
+    "concat": DecoderMerge(2, lambda attended, cross_attended: torch.cat([attended, cross_attended], dim=-1)),
+    "two-cells": DecoderMerge(1, lambda attended, cross_attended: cross_attended, two_cells=True),
 }
 
 
@@ -127,13 +127,13 @@ class DepthwiseDecoderLayer(nn.Module):
             query = state.output
         if self.query_norm is not None:
             query = self.query_norm(query)
-        crossed, weights = self.cross_attention(
+        cross_attended, weights = self.cross_attention(
             query, encoder_output, padding=encoder_padding, cache=cache, need_weights=need_weights
         )
-        crossed = self.dropout(crossed)
+        cross_attended = self.dropout(cross_attended)
 
         # 3. The cell, which reads both attentions as they are merged: T x B x d, or T x B x 2d.
-        return self.cell(self.merge.merge(attended, crossed), state), weights
+        return self.cell(self.merge.merge(attended, cross_attended), state), weights
 
 
 class DepthwiseConnection(Connection):

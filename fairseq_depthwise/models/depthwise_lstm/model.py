@@ -131,13 +131,13 @@ class DepthwiseStacks(Stacks):
         return self._encoder_layers() if side == "encoder" else self._decoder_layers()
 
     def _encoder_layers(self) -> list[nn.Module]:
-        new_cell = self._cells("encoder", 2 * self.width)
+        new_cell = self._make_cell_builder("encoder", 2 * self.width)
         layers: list[nn.Module] = []
         for index in range(self.depth("encoder")):
             layer = DepthwiseEncoderLayer(
-                self_attention=self._attention("encoder"),
+                self_attention=self._build_attention("encoder"),
                 cell=new_cell(),
-                input_norm=self._norm(index),
+                input_norm=self._build_norm(index),
                 dropout=self.config.dropout,
             )
             layers.append(layer)
@@ -146,37 +146,39 @@ class DepthwiseStacks(Stacks):
     def _decoder_layers(self) -> list[nn.Module]:
         # The last cell reads the output so far (d) and the merged attentions.
         merge = DECODER_MERGES[self.config.decoder_merge]
-        new_cell = self._cells("decoder", (1 + merge.width) * self.width, place="b" if merge.two_cells else "")
+        new_cell = self._make_cell_builder(
+            "decoder", (1 + merge.width) * self.width, place="b" if merge.two_cells else ""
+        )
         new_middle_cell = None
         if merge.two_cells:
-            new_middle_cell = self._cells("decoder", 2 * self.width, place="a")
+            new_middle_cell = self._make_cell_builder("decoder", 2 * self.width, place="a")
 
         layers: list[nn.Module] = []
         for index in range(self.depth("decoder")):
             # Parts draw their initial parameters in this order, which a seed's results depend on.
             layer = DepthwiseDecoderLayer(
-                self_attention=self._attention("decoder"),
-                cross_attention=self._attention("decoder", attend_encoder=True),
+                self_attention=self._build_attention("decoder"),
+                cross_attention=self._build_attention("decoder", attend_encoder=True),
                 cell=new_cell(),
                 middle_cell=None if new_middle_cell is None else new_middle_cell(),
-                input_norm=self._norm(index),
-                query_norm=self._norm(index),
+                input_norm=self._build_norm(index),
+                query_norm=self._build_norm(index),
                 merge=merge,
                 dropout=self.config.dropout,
             )
             layers.append(layer)
         return layers
 
-    def _attention(self, side: str, *, attend_encoder: bool = False) -> MultiheadAttention:
+    def _build_attention(self, side: str, *, attend_encoder: bool = False) -> MultiheadAttention:
         config = self.config
         heads = config.encoder_attention_heads if side == "encoder" else config.decoder_attention_heads
         return build_attention(config, heads=heads, bias=config.attention_bias, attend_encoder=attend_encoder)
 
-    def _norm(self, index: int) -> nn.LayerNorm | None:
+    def _build_norm(self, index: int) -> nn.LayerNorm | None:
         """Return a norm, except for a stack's first layer: the published counts have none before its attentions."""
         return None if index == 0 else nn.LayerNorm(self.width)
 
-    def _cells(self, side: str, input_dim: int, *, place: str = "") -> Callable[[], DepthwiseCell]:
+    def _make_cell_builder(self, side: str, input_dim: int, *, place: str = "") -> Callable[[], DepthwiseCell]:
         """Return a function that builds the cells at one place of a stack, which share what the options say.
 
         ``place``: of two cells in a layer, "a" for the first and "b" for the second.

@@ -27,7 +27,7 @@ STATES = ("pair", "output")
 LayerObserver = Callable[[Tensor, Tensor], None]
 
 
-def mapped_part(state: Any, which: str = "pair") -> Tensor:
+def get_mapped_part(state: Any, which: str = "pair") -> Tensor:
     """Return what the linear layer reads of a layer's state: T x B x d, or T x B x 2d for a pair as a whole."""
     if not isinstance(state, DepthwiseState):
         stream: Tensor = stream_of(state)
@@ -35,8 +35,8 @@ def mapped_part(state: Any, which: str = "pair") -> Tensor:
     return torch.cat(state, dim=-1) if which == "pair" else state.output
 
 
-def with_mapped_part(state: Any, mapped: Tensor, which: str = "pair") -> Any:
-    """Return the state from below with ``mapped`` in place of what :func:`mapped_part` returned."""
+def replace_mapped_part(state: Any, mapped: Tensor, which: str = "pair") -> Any:
+    """Return the state from below with ``mapped`` in place of what :func:`get_mapped_part` returned."""
     if not isinstance(state, DepthwiseState):
         return with_stream(state, mapped)
     if which == "pair":
@@ -45,7 +45,7 @@ def with_mapped_part(state: Any, mapped: Tensor, which: str = "pair") -> Any:
 
 
 class LinearizedLayer(nn.Module):
-    """Takes the place of a layer, and is called like it: with the state below, then whatever else the layer takes.
+    """Replaces a layer and takes the same arguments: the state below, then whatever else the layer takes.
 
     Args:
         intact: the trained layer.
@@ -66,9 +66,9 @@ class LinearizedLayer(nn.Module):
         nn.init.zeros_(self.linear.bias)
         self.which = which
         self.returned_besides = returned_besides
-        #: Whether the linear layer is used, or the layer as it was trained.
+        #: True: compute with the linear layer; False: with the trained layer.
         self.replaced = True
-        #: While there is one, the layer computes as it was trained, and calls it.
+        #: If set, the trained layer computes, and the observer is called with its input and output.
         self.observer: LayerObserver | None = None
 
     def forward(self, state: Any, *args: Any, **kwargs: Any) -> Any:
@@ -80,15 +80,15 @@ class LinearizedLayer(nn.Module):
         returned = self.intact(state, *args, **kwargs)
         if self.observer is not None:
             above = returned[0] if self.returned_besides else returned
-            self.observer(mapped_part(state, self.which), mapped_part(above, self.which))
+            self.observer(get_mapped_part(state, self.which), get_mapped_part(above, self.which))
         return returned
 
     def _linear(self, state: Any) -> Any:
         # Layers of value residuals have more to pass on than the stream.
         carried = getattr(self.intact, "carried", None)
         past = state if carried is None else carried(state)
-        mapped = self.linear(mapped_part(state, self.which))
-        output = with_mapped_part(past, mapped, self.which)
+        mapped = self.linear(get_mapped_part(state, self.which))
+        output = replace_mapped_part(past, mapped, self.which)
         if not self.returned_besides:
             return output
         return (output, *[None] * self.returned_besides)

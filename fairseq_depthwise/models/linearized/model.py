@@ -75,7 +75,7 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
             layers, index = getattr(self, side).layers, int(number) - 1
             layers[index] = LinearizedLayer(
                 layers[index],
-                width=vectors * width_of(model, side),
+                width=vectors * get_width(model, side),
                 which=which,
                 returned_besides=returned_besides[side],
             )
@@ -87,11 +87,11 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
         """Build the trained model from ``--probe-path``; when loading a checkpoint, from the options recorded there."""
         check_values(LinearizedTransformerConfig, cfg)
         if cfg.probe_model:
-            model = build_inner(json.loads(cfg.probe_model), task)
+            model = build_trained_model(json.loads(cfg.probe_model), task)
             name = "the checkpoint"
         else:
-            model, options = _read_trained(cfg.probe_path, task)
-            _record(cfg, json.dumps(options))
+            model, options = _load_trained_model(cfg.probe_path, task)
+            _record_options(cfg, json.dumps(options))
             name = str(cfg.probe_path)
         names = layers_named(cfg.probe_layers, depths_of(model), f"--probe-layers {cfg.probe_layers}", name)
         if cfg.probe_state == "output" and not passes_pairs(model):
@@ -111,7 +111,7 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
         """Encode and decode through the linear layers; ``options``: those of the decoder.
 
         With ``distill`` there are no scores. Instead, the dictionary has ``distilled``: name of a layer -> the output
-        of its linear layer and of the layer itself (positions without padding x width each). Both read the outputs of
+        of its linear layer and of the layer itself (non-padding positions x width each). Both read the outputs of
         the intact model.
         """
         if not distill:
@@ -135,22 +135,22 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
         src_tokens: Tensor,
         src_lengths: Tensor | None,
         prev_output_tokens: Tensor,
-        take: Callable[[str, Tensor, Tensor], None],
+        callback: Callable[[str, Tensor, Tensor], None],
     ) -> None:
-        """Run the intact model on a batch (B x S, B, B x T), and call ``take`` for each linearized layer.
+        """Run the intact model on a batch (B x S, B, B x T), and call ``callback`` for each linearized layer.
 
-        It is called with the layer's name, its input and its output, positions without padding x width each.
+        It is called with the layer's name, its input and its output, non-padding positions x width each.
         """
         # True where there is no padding: S x B and T x B.
-        real = {
+        is_token = {
             "encoder": src_tokens.ne(self.encoder.dictionary.pad()).t(),
             "decoder": prev_output_tokens.ne(self.decoder.dictionary.pad()).t(),
         }
 
         def observer(name: str) -> LayerObserver:
             side, _, _ = name.partition(".")
-            positions = real[side]
-            return lambda layer_input, layer_output: take(name, layer_input[positions], layer_output[positions])
+            positions = is_token[side]
+            return lambda layer_input, layer_output: callback(name, layer_input[positions], layer_output[positions])
 
         for name, layer in self.linearized.items():
             layer.observer = observer(name)
@@ -162,7 +162,7 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
             for layer in self.linearized.values():
                 layer.observer = None
 
-    def take_map(self, name: str, weight: Tensor, bias: Tensor, which: str = "pair") -> None:
+    def set_linear_layer(self, name: str, weight: Tensor, bias: Tensor, which: str = "pair") -> None:
         """Set a layer's linear layer, W (width x width) and b (width); ``which``: one of ``STATES``."""
         layer = self.linearized[name]
         old = layer.linear.weight
@@ -191,7 +191,7 @@ def plain_options(state: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def build_inner(options: Mapping[str, Any], task: FairseqTask) -> nn.Module:
+def build_trained_model(options: Mapping[str, Any], task: FairseqTask) -> nn.Module:
     """Build a trained model's architecture from its options, without its parameters."""
     completed = {**options, "encoder_embed_path": None, "decoder_embed_path": None, "checkpoint_activations": False}
     # fairseq's Transformer groups its options by side in a hydra file.
@@ -215,7 +215,7 @@ def depths_of(model: nn.Module) -> dict[str, int]:
 
 
 def layers_named(text: str, depths: Mapping[str, int], option_text: str, name: str) -> list[str]:
-    """Return the names in ``encoder.1,decoder.6`` in the model's order; raise UserError for a layer it has not."""
+    """Return the names in ``encoder.1,decoder.6`` in the model's order; raise UserError for unknown layers."""
     known: list[str] = []
     for side in SIDES:
         known += [f"{side}.{number}" for number in range(1, depths[side] + 1)]
@@ -235,7 +235,7 @@ def passes_pairs(model: nn.Module) -> bool:
     return isinstance(layers[0], DepthwiseEncoderLayer)
 
 
-def width_of(model: nn.Module, side: str) -> int:
+def get_width(model: nn.Module, side: str) -> int:
     """Return d, the width of a stack."""
     stack = getattr(model, side)
     if isinstance(model, StackModel):
@@ -244,7 +244,7 @@ def width_of(model: nn.Module, side: str) -> int:
     return int(getattr(layer, "intact", layer).embed_dim)
 
 
-def _read_trained(path: str | None, task: FairseqTask) -> tuple[nn.Module, dict[str, Any]]:
+def _load_trained_model(path: str | None, task: FairseqTask) -> tuple[nn.Module, dict[str, Any]]:
     """Read the model with its parameters, and those of its options that JSON can represent."""
     if not path:
         raise UserError("--arch linearized_transformer needs --probe-path, the checkpoint of the trained model")
@@ -254,7 +254,7 @@ def _read_trained(path: str | None, task: FairseqTask) -> tuple[nn.Module, dict[
     data = provenance.of_dictionaries(task)
     provenance.require_same(f"--probe-path {path}", provenance.recorded_in(state), data, provenance.data_of(task))
     options = plain_options(state)
-    model = build_inner(options, task)
+    model = build_trained_model(options, task)
     model.load_state_dict(state["model"], strict=True)
     return model, options
 
@@ -267,7 +267,7 @@ def _is_json(value: Any) -> bool:
     return True
 
 
-def _record(cfg: Any, text: str) -> None:
+def _record_options(cfg: Any, text: str) -> None:
     """Record the model's options in the configuration that checkpoints are written from.
 
     fairseq builds models from a copy of it, whose parent is the original.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.attention import KeysValues, attend, attention_mask
+from fairseq_depthwise.modules.attention import KeysValues, attend, make_attention_mask
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.linear.batched import UnitLinear
 from fairseq_depthwise.modules.relative_positions import RelativePositions
@@ -49,9 +49,9 @@ class UnitAttention(nn.Module):
             T), or None unless ``need_weights``.
         """
         # 1. Project and split into heads: U x T x B x d -> (U B) x heads x T x head_dim.
-        queries = self._split(self.query_projection(inputs))
-        keys = self._split(self.key_projection(inputs))
-        values = self._split(self.value_projection(inputs))
+        queries = self._split_heads(self.query_projection(inputs))
+        keys = self._split_heads(self.key_projection(inputs))
+        values = self._split_heads(self.value_projection(inputs))
 
         # 2. Attend. Projections of one input by several units have more rows than the input.
         units = queries.size(0) // inputs.size(2)
@@ -61,9 +61,9 @@ class UnitAttention(nn.Module):
         attended, weights = attend(
             queries,
             (KeysValues(keys, values),),
-            mask=attention_mask(queries, keys, padding, causal=False),
+            mask=make_attention_mask(queries, keys, padding, causal=False),
             dropout=self.dropout,
-            distances=None if tables is None else tables.within(inputs.size(1), inputs.device),
+            distances=None if tables is None else tables.compute_distances(inputs.size(1), inputs.device),
             need_weights=need_weights,
         )
 
@@ -73,6 +73,6 @@ class UnitAttention(nn.Module):
             weights = weights.unflatten(0, (units, -1)).transpose(1, 2)
         return self.output_projection(joined), weights
 
-    def _split(self, projected: Tensor) -> Tensor:
+    def _split_heads(self, projected: Tensor) -> Tensor:
         """Split U x T x B x d into (U B) x heads x T x head_dim."""
         return projected.unflatten(-1, (self.heads, -1)).permute(0, 2, 3, 1, 4).flatten(0, 1)

@@ -92,7 +92,7 @@ class MultiUnitEncoderLayer(nn.Module):
         """
         length, batch = embedded.size(0), embedded.size(1)
         sources = [layer.inputs.draw(length, batch, padding, embedded.device) for layer in layers]
-        return list(zip(sources, coefficients_of(layers), strict=True))
+        return list(zip(sources, compute_coefficients(layers), strict=True))
 
     def forward(
         self, stream: Tensor, padding: Tensor | None, sources: Tensor | None = None, weights: Tensor | None = None
@@ -117,10 +117,10 @@ class MultiUnitEncoderLayer(nn.Module):
 
     def coefficients(self) -> Tensor:
         """Return the coefficients c of the units' outputs, I."""
-        return coefficients_of([self])[0]
+        return compute_coefficients([self])[0]
 
 
-def coefficients_of(layers: Sequence[MultiUnitEncoderLayer]) -> list[Tensor]:
+def compute_coefficients(layers: Sequence[MultiUnitEncoderLayer]) -> list[Tensor]:
     """Return the coefficients c of each layer's units, I each; all layers have an order or none has."""
     orders = [layer.order for layer in layers if layer.order is not None]
     if not orders:

@@ -133,9 +133,9 @@ class UnitStacks(ResidualStacks):
     def layers(self, side: str) -> list[nn.Module]:
         if side == "decoder":
             return super().layers(side)
-        return [self._unit_layer() for _ in range(self.depth(side))]
+        return [self._build_unit_layer() for _ in range(self.depth(side))]
 
-    def _unit_layer(self) -> MultiUnitEncoderLayer:
+    def _build_unit_layer(self) -> MultiUnitEncoderLayer:
         config = self.config
         units = config.encoder_units
 

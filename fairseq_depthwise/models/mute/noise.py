@@ -6,8 +6,8 @@ mask (with a mask rate, any number), never of padding.
 A noise is drawn for the whole batch at once, as an index tensor ``sources`` (B x T): position t of sentence b takes the
 vector of position ``sources[b, t]``. Swapping the first two tokens of "a b c" is the row ``1 0 2``.
 
-The authors' program draws positions from the padded length, so it swaps real tokens with padding, and its ranges stop
-one position short. Here every draw is uniform over the real tokens of the sentence.
+The authors' program draws positions from the padded length, so it swaps tokens with padding, and its ranges stop
+one position short. Here every draw is uniform over the tokens of the sentence, without padding.
 
 To add a noise, write a function of :class:`TokenSpans` and :class:`RandomNumbers`, and add it to ``NOISES``. If it has
 a rate, name there the option of ``MuteTransformerConfig`` that sets it.
@@ -27,13 +27,13 @@ RANGE = 3
 
 
 class TokenSpans:
-    """Where each sentence's real tokens are: ``lengths[b]`` positions from ``first[b]`` on."""
+    """Where each sentence's non-padding tokens are: ``lengths[b]`` positions from ``first[b]`` on."""
 
     def __init__(self, padding: Tensor) -> None:
         self.padding = padding
         self.lengths = padding.logical_not().sum(dim=1)
-        # fairseq may pad on the left, so the first real token need not be at position 0. A sentence that is all padding
-        # begins at the last position.
+        # fairseq may pad on the left, so the first token of a sentence need not be at position 0. A sentence of nothing
+        # but padding begins at the last position.
         last = padding.size(1) - 1
         positions = torch.arange(last + 1, device=padding.device)
         self.first = torch.where(padding, last, positions).amin(dim=1)
@@ -107,7 +107,7 @@ def disorder(sentences: TokenSpans, random: RandomNumbers) -> Tensor:
 def mask(sentences: TokenSpans, random: RandomNumbers, rate: float) -> Tensor:
     """Mask positions: they take the mask vector, whose index is T. Return sources, B x T.
 
-    With rate 0 one position of each sentence is masked (the paper); otherwise each real position with this probability
+    With rate 0 one position of each sentence is masked (the paper); otherwise each token with this probability
     (the authors' program, 0.1).
     """
     length = sentences.padding.size(1)

@@ -143,10 +143,10 @@ def coefficients(orders: Sequence[UnitOrder], weights: Tensor) -> Tensor:
     if orders[0].at_inference == "hard" and not orders[0].training:
         matrices = torch.stack([nearest_permutation(matrix) for matrix in matrices])
     # c = M a in each layer: L x I x I times L x I.
-    return (matrices * accumulated(weights.to(matrices.dtype)).unsqueeze(-2)).sum(-1)
+    return (matrices * accumulate_weights(weights.to(matrices.dtype)).unsqueeze(-2)).sum(-1)
 
 
-def accumulated(weights: Tensor) -> Tensor:
+def accumulate_weights(weights: Tensor) -> Tensor:
     """Compute ``a_k = sum_{j>=k} alpha_j / j`` (... x I): the weight of the output at place k in Equation 15."""
     places = torch.arange(1, weights.size(-1) + 1, device=weights.device, dtype=weights.dtype)
     shares = weights / places

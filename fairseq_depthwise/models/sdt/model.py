@@ -98,7 +98,7 @@ class BlockStacks(ResidualStacks):
     def connect(self, side: str) -> Connection:
         config = self.config
         connection_class = self._connection_class(side)
-        # Where sub-layers are connected, they count as layers, and blocks have as many more of them.
+        # Where sub-layers are connected, they count as layers, and a block has proportionally more of them.
         sublayers = 1
         if connection_class.has_sublayers and config.connection_unit == "sub-layer":
             layer_class = self.encoder_layer if side == "encoder" else self.decoder_layer

@@ -30,7 +30,7 @@ def similarities_to_sentence(state: Tensor, padding: Tensor | None = None) -> Te
 
 
 def inter_similarity_of(state: Tensor, padding: Tensor | None = None) -> Tensor:
-    """Compute one layer's Inter-Sim: the mean of :func:`similarities_to_sentence` over all real positions."""
+    """Compute one layer's Inter-Sim: the mean of :func:`similarities_to_sentence` over all non-padding positions."""
     similarity = similarities_to_sentence(state, padding)  # T x B
     if padding is None:
         return similarity.mean()

@@ -1,4 +1,4 @@
-"""What a decoder keeps between steps in tensors of fixed shape: for steps that are compiled or exported.
+"""The decoder's cache in tensors of fixed shape, for decoding steps that are compiled or exported.
 
 :class:`~fairseq_depthwise.modules.decoding.cache.DecodingCache` grows with every step and belongs to a search. Here a
 cache is made of tensors anew in every step, has a capacity of T target positions, and hides those that no
@@ -36,7 +36,7 @@ class LayerState(NamedTuple):
 class StaticCache(StepCache):
     """The cache of one step.
 
-    Layers are told apart by their order, first to last, in each the self-attention first: while a graph is traced, a
+    Layers are identified by their order, first to last, in each the self-attention first: while a graph is traced, a
     module is not always the same object. ``ancestors``, B x k x T, are the beams of its sentence that held a hypothesis
     at each position before the newest, and ``UNWRITTEN`` at the others; ``padding`` is B x S. The newest keys and
     values are written into the states, or without ``in_place`` a part of their own: :attr:`written`.
@@ -55,7 +55,7 @@ class StaticCache(StepCache):
         self.sentences, self.beams, capacity = ancestors.shape
         self.newest = newest
         self.dtype = states[0].own_keys.dtype
-        self.products = ancestors.device.type == "cpu"
+        self.use_matmul = ancestors.device.type == "cpu"
         #: Of each layer so far, the newest keys and values, B x heads x k x head_dim each.
         self.written: list[KeysValues] = []
         self._states, self._in_place = states, in_place
@@ -64,7 +64,8 @@ class StaticCache(StepCache):
         hidden = ancestors[..., None].ne(beam)  # B x k x T x k
         is_other = beam[:, None].ne(beam)  # of the newest position, a beam sees its own
         self.positions = positions[:, None].expand(capacity, self.beams).reshape(capacity * self.beams)
-        # All places of a hypothesis are one dimension. Its size is said, since a graph would compute it in every layer.
+        # All places of a hypothesis form one dimension. Its size is given explicitly: otherwise a graph computes it in
+        # every layer.
         self._places = capacity * self.beams
         shape = self.sentences, self.beams, self._places
         if in_place:

@@ -1,4 +1,4 @@
-"""Attention over depth: each layer chooses by content which of the layers below it reads."""
+"""Attention over depth: each layer reads the layers below it with input-dependent weights."""
 
 from __future__ import annotations
 

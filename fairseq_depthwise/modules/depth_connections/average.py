@@ -118,8 +118,8 @@ class _Average(torch.autograd.Function):
         workspace = ctx.workspace
         (columns,) = ctx.saved_tensors
 
-        # A backward pass may end above the first row and leave its gradients behind, so passes are told apart by their
-        # ID, as in PyTorch's own hooks of several gradients. Averages that no loss depends on have the gradient 0.
+        # A backward pass may end above the first row and leave its gradients behind, so passes are identified by their
+        # ID, as in PyTorch's own hooks for several gradients. Averages that no loss depends on have the gradient 0.
         backward_pass = torch._C._current_graph_task_id()
         if workspace.grads is None or workspace.backward_pass != backward_pass:
             workspace.backward_pass = backward_pass

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fairseq_depthwise.modules.stack import Connection, OfLayers, StackShape
 
-#: Rounds of Sinkhorn's normalization in mHC.
+#: Number of Sinkhorn iterations in mHC.
 _SINKHORN_ROUNDS = 20
 
 #: Initial logit of the identity among the matrices that mix the streams; the others have 0.
@@ -50,9 +50,11 @@ class HyperConnection(Connection):
     def __init__(self, shape: StackShape) -> None:
         super().__init__(shape)
         self.streams = shape.streams
-        kind = Mixing if shape.manifold == "none" else partial(ManifoldMixing, shape.manifold)
+        build_mixing = Mixing if shape.manifold == "none" else partial(ManifoldMixing, shape.manifold)
         self.of_layers = {"mixings": OfLayers(sublayers=shape.sublayers)}
-        self.mixings = nn.ModuleList(kind(shape.embed_dim, shape.streams, index) for index in range(shape.layers))
+        self.mixings = nn.ModuleList(
+            build_mixing(shape.embed_dim, shape.streams, index) for index in range(shape.layers)
+        )
 
     def initial_state(self, embedded: Tensor) -> HyperState:
         streams = embedded.unsqueeze(-2).expand(*embedded.shape[:-1], self.streams, -1)  # T x B x n x d
@@ -104,29 +106,29 @@ class Mixing(nn.Module):
 
 
 class ManifoldMixing(nn.Module):
-    """The same of mHC: H_pre between 0 and 1, H_post between 0 and 2, H_res doubly stochastic.
+    """:class:`Mixing` as in mHC: H_pre between 0 and 1, H_post between 0 and 2, H_res doubly stochastic.
 
     All are computed from ``a * RMSNorm(vec X) W + b``, with W 0 and a 0.01 at first; b is such that H_pre is 1/n,
     H_post 1 and H_res close to the identity.
 
-    ``kind`` says how H_res becomes doubly stochastic: "sinkhorn", by Sinkhorn's normalization; "permutations", as the
+    ``manifold`` says how H_res becomes doubly stochastic: "sinkhorn", by Sinkhorn normalization; "permutations", as the
     mean of all n! permutations, weighted by a softmax (mHC-lite, arXiv 2601.05732); or it is the "identity".
     """
 
     places: Tensor
 
-    def __init__(self, kind: str, embed_dim: int, streams: int, index: int) -> None:
+    def __init__(self, manifold: str, embed_dim: int, streams: int, index: int) -> None:
         super().__init__()
-        self.kind = kind
-        if kind != "identity":
+        self.manifold = manifold
+        if manifold != "identity":
             # The initial H_res is not exactly the identity, but it keeps the mean of the streams.
             self.identity_only_on_top_option = "--hyper-manifold"
 
         # b of H_pre, whose sigmoid is 1/n; of H_post, whose sigmoid is 1/2; and of H_res.
         biases = [torch.full((streams,), -math.log(max(streams - 1, 1e-4))), torch.zeros(streams)]
-        if kind == "sinkhorn":
+        if manifold == "sinkhorn":
             biases.append(_IDENTITY_LOGIT * torch.eye(streams).flatten())
-        elif kind == "permutations":
+        elif manifold == "permutations":
             orders = list(permutations(range(streams)))
             identity_is_first = torch.eye(1, len(orders))[0]
             biases.append(_IDENTITY_LOGIT * identity_is_first)
@@ -153,10 +155,10 @@ class ManifoldMixing(nn.Module):
 
     def _doubly_stochastic(self, logits: Tensor, streams: int) -> Tensor:
         """Compute H_res, T x B x n x n, from T x B x (n n), or from T x B x n! for permutations."""
-        if self.kind == "permutations":
+        if self.manifold == "permutations":
             weights = logits.softmax(dim=-1).index_select(-1, self.places)  # T x B x (n n (n - 1)!)
             return weights.unflatten(-1, (streams, streams, -1)).sum(dim=-1)
-        # Sinkhorn's normalization of logarithms.
+        # Sinkhorn normalization, in the log domain.
         logits = logits.unflatten(-1, (streams, streams))
         for _ in range(_SINKHORN_ROUNDS):
             logits = logits - logits.logsumexp(dim=-1, keepdim=True)

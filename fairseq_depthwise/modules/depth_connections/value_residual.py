@@ -48,7 +48,7 @@ class _WithValues(nn.Module):
         if state.first_values is not None:
             return state
         # Only the first layer gets here; its attention has computed the same values.
-        first_values = self.self_attention.values_of(self.self_attention_norm(state.stream))
+        first_values = self.self_attention.project_values(self.self_attention_norm(state.stream))
         return ValueStream(state.stream, first_values)
 
 

@@ -16,8 +16,8 @@ _ROWS = 64
 _LITTLE_WORK = 2**18
 
 
-def packable(*linears: nn.Module) -> bool:
-    """Return whether these are plain linear layers: subclasses, such as noisy ones, and hooks must be called."""
+def can_pack(*linears: nn.Module) -> bool:
+    """Return whether these are plain linear layers without hooks; subclasses and hooks must be called themselves."""
     for linear in linears:
         has_hooks = linear._forward_pre_hooks or linear._forward_hooks
         if type(linear) not in (nn.Linear, PrepackedLinear) or has_hooks:
@@ -26,16 +26,16 @@ def packable(*linears: nn.Module) -> bool:
 
 
 def prepack(owner: nn.Module, *names: str) -> None:
-    """Let the named linear layers of a module compute from packed weights at inference, if they are packable."""
+    """Replace the named linear layers of a module by prepacked ones, where that is possible."""
     for name in names:
         linear = getattr(owner, name)
-        if type(linear) is nn.Linear and packable(linear):
+        if type(linear) is nn.Linear and can_pack(linear):
             setattr(owner, name, PrepackedLinear(linear))
 
 
 def join(*linears: nn.Linear) -> JoinedLinear | None:
-    """Join linear layers of one input to one product; return None if one of them must be called itself."""
-    return JoinedLinear(*linears) if packable(*linears) else None
+    """Join linear layers of the same input into one; return None if one of them must be called itself."""
+    return JoinedLinear(*linears) if can_pack(*linears) else None
 
 
 class PrepackedLinear(nn.Linear):
@@ -57,10 +57,10 @@ class PrepackedLinear(nn.Linear):
         """Compute ... x out from ``values``, ... x in."""
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return F.linear(values, self.weight, self.bias)
-        identities = _identities(self)
-        if identities != self._packed_from:
+        versions = _tensor_versions(self)
+        if versions != self._packed_from:
             self._product = _product(self.weight, self.bias)
-            self._packed_from = identities
+            self._packed_from = versions
         return self._product(values)
 
 
@@ -83,8 +83,8 @@ class JoinedLinear(nn.Module):
 
     def _refresh(self) -> None:
         """Join the weights, if they have changed since the last time."""
-        identities = _identities(*self.linears)
-        if identities == self._joined_from:
+        versions = _tensor_versions(*self.linears)
+        if versions == self._joined_from:
             return
         with torch.no_grad():
             weights: list[Tensor] = [linear.weight for linear in self.linears]
@@ -92,7 +92,7 @@ class JoinedLinear(nn.Module):
             biases: list[Tensor] = [linear.bias for linear in self.linears if linear.bias is not None]
             self.bias = torch.cat(biases) if biases else None
         self._product = _product(self.weight, self.bias)
-        self._joined_from = identities
+        self._joined_from = versions
 
     def forward(self, values: Tensor) -> Tensor:
         """Compute the outputs of all layers, side by side, ... x (sum of out), from ``values``, ... x in."""
@@ -104,16 +104,16 @@ class JoinedLinear(nn.Module):
         return self._product(values)
 
 
-def _identities(*linears: nn.Linear) -> list[object]:
+def _tensor_versions(*linears: nn.Linear) -> list[object]:
     """Return values that change when a weight or bias is replaced, moved, cast or written to."""
-    identities: list[object] = []
+    versions: list[object] = []
     for linear in linears:
         # Access by attribute takes PyTorch longer, and this is called in every step of a search.
         for tensor in linear._parameters.values():
             if tensor is not None:
                 version = 0 if tensor.is_inference() else tensor._version
-                identities.append((tensor.data_ptr(), tensor.dtype, tensor.device, version))
-    return identities
+                versions.append((tensor.data_ptr(), tensor.dtype, tensor.device, version))
+    return versions
 
 
 @torch.no_grad()

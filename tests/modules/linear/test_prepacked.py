@@ -10,7 +10,7 @@ import torch
 from fairseq.modules.quantization.scalar.modules import IntLinear
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.linear.prepacked import join, packable, prepack
+from fairseq_depthwise.modules.linear.prepacked import can_pack, join, prepack
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float64: 1e-12, torch.float16: 2e-3}
 every_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -117,5 +117,5 @@ def hooked(before: bool) -> nn.Linear:
 )
 def test_maps_with_a_computation_of_their_own_are_left_alone(special: nn.Module) -> None:
     assert prepacked(special) is special
-    assert not packable(special)
+    assert not can_pack(special)
     assert join(*maps(8), special) is None
