@@ -62,7 +62,7 @@ def wrap_loader(spec: ModuleSpec, patches: Sequence[Patch]) -> None:
         del loader.exec_module  # tools that execute a module again, such as runpy, get the original method
         with ExitStack() as around:
             for patch in reversed(patches):  # the context entered last ends first
-                around.enter_context(patch.around(module))
+                around.enter_context(patch.applied_to(module))
             execute(module)
 
     loader.exec_module = exec_module

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-#: All patches, in the order in which those of a module are applied.
+#: All registered patches; those of one module are applied in this order.
 PATCHES: list[Patch] = []
 
 
@@ -20,12 +20,14 @@ class Patch:
     """A function that changes a module of fairseq.
 
     Attributes:
-        change: called with the module after it is executed; the part of a generator before its ``yield`` runs before.
+        change: called with the module after its import. A generator function runs up to its ``yield`` before the
+            import. With ``function`` or ``before`` it is called with other arguments, see there.
         modules: the names of the modules to patch.
-        mentioned: patch every module whose source contains this string.
-        function: a function or method of the module. ``change`` replaces it, with the original as its first argument.
-        before: a function or method of the module. ``change`` is called before it, with those of its arguments that
-            have the names of ``change``'s parameters.
+        mentioned: patch also every fairseq module whose source contains this string.
+        function: the name of a function, or ``Class.method``, to replace: its calls become
+            ``change(original, *args, **kwargs)``.
+        before: the name of a function, or ``Class.method``, to check: ``change`` is called first, with those of the
+            call's arguments that are parameters of ``change``.
     """
 
     change: Callable[..., Any]
@@ -40,13 +42,14 @@ class Patch:
         return " ".join((self.change.__doc__ or "").partition("\n\n")[0].split())
 
     @contextmanager
-    def around(self, module: ModuleType) -> Iterator[None]:
-        """Return a context in which the module is executed; on leaving it, the patch is applied."""
+    def applied_to(self, module: ModuleType) -> Iterator[None]:
+        """Apply the patch to a module that is executed inside this context."""
         if self.function or self.before:
             yield
+            # Of "Class.method" or "function", find what has the attribute.
             *classes, name = (self.function or self.before).split(".")
             owner = functools.reduce(getattr, classes, module)
-            replaces(owner, name)(self.change if self.function else _call_before(self.change))
+            replaces(owner, name)(self.change if self.function else _with_check(self.change))
         elif inspect.isgeneratorfunction(self.change):
             with contextmanager(self.change)(module):
                 yield
@@ -67,8 +70,8 @@ def patch(
     return register
 
 
-def _call_before(check: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a replacement for a function that calls ``check`` first, with the arguments that ``check`` names."""
+def _with_check(check: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement that calls ``check`` with the arguments it declares, then the original."""
     names = inspect.signature(check).parameters
 
     def checked(original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -81,9 +84,10 @@ def _call_before(check: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Replace a function of ``owner`` by the decorated one, which gets the original as its first argument."""
+    """Replace ``owner.name`` by the decorated function, which gets the original as its first argument."""
 
     def put(function: Callable[..., Any]) -> Callable[..., Any]:
+        # vars() returns a classmethod as such; getattr would bind it.
         attribute = vars(owner)[name] if name in vars(owner) else getattr(owner, name)
         is_classmethod = isinstance(attribute, classmethod)
         original = attribute.__func__ if is_classmethod else attribute

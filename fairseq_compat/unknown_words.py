@@ -1,7 +1,7 @@
 """``--replace-unk``: an unknown word of a translation becomes the source word that it attends to, or its table entry.
 
-fairseq finds words by the numbers of tokens, which differ where tokens are subwords, and takes the source word out of
-the dictionary, where it is unknown as well. Here tokens are replaced by tokens of the source text.
+fairseq uses an alignment between subword tokens to index into words. ``fairseq-interactive`` copies the source word
+from the dictionary's string, which is ``<unk>`` for an unknown word. Here tokens are copied from the source text.
 """
 
 from __future__ import annotations
@@ -21,71 +21,71 @@ class UnknownWords:
     """Replaces unknown words of translations.
 
     Args:
-        table: a file with a source word and its translation in each line; empty for none, which copies words.
-        task: of the models.
-        alignment: the kind of alignment that the search gives, ``hard`` or ``soft``.
+        table: a file with a source word and its translation in each line; empty to copy source words.
+        task: the models' task, for its dictionaries.
+        alignment_type: ``hard`` or ``soft``: the alignment that generation returns.
     """
 
-    def __init__(self, table: str, task: Any, alignment: str) -> None:
-        self.alignment = alignment
+    def __init__(self, table: str, task: Any, alignment_type: str) -> None:
+        self.alignment_type = alignment_type
         self._source, self._target = task.source_dictionary, task.target_dictionary
         self._table = {} if table in _NO_FILE else read_table(table)
 
-    def replaced(
+    def replace(
         self, hypothesis: dict[str, Any], source_tokens: Any, source_words: Sequence[str], hidden: set[int]
     ) -> list[str]:
-        """Return the symbols of a hypothesis without those that are ``hidden``.
+        """Return the hypothesis as strings, unknown words replaced and ``hidden`` tokens left out.
 
         Args:
-            hypothesis: with an alignment.
-            source_tokens: numbers of the source, without padding (S).
-            source_words: the tokens of the source text; the model may have read others around them.
-            hidden: tokens that are no text.
+            hypothesis: a result of generation, with its alignment.
+            source_tokens: S token ids, without padding.
+            source_words: the tokens of the source text; the ids may have language tokens around them.
+            hidden: the ids of tokens that are not text, such as language tokens.
         """
         dictionary = self._target
-        numbers = [token for token in source_tokens.tolist() if token != self._source.eos()]
-        first = self._first_word(numbers, source_words)
-        sources = self._attended(hypothesis["alignment"], source_tokens.tolist())
+        source_ids = [token for token in source_tokens.tolist() if token != self._source.eos()]
+        offset = self._word_offset(source_ids, source_words)
+        source_of_target = self._aligned_positions(hypothesis["alignment"], source_tokens.tolist())
         symbols = []
-        place = 0  # among the tokens that alignments count: all but ends of sentences
+        position = 0  # of the token in the alignment, which does not count </s>
         for token in hypothesis["tokens"].tolist():
             if token in (dictionary.eos(), dictionary.pad()):
                 continue
             symbol = dictionary[token]
-            word = sources.get(place, -1) - first
-            if token == dictionary.unk() and 0 <= word < len(source_words):
-                symbol = self._table.get(source_words[word], source_words[word])
+            index = source_of_target.get(position, -1) - offset  # negative if there is no source word
+            if token == dictionary.unk() and 0 <= index < len(source_words):
+                symbol = self._table.get(source_words[index], source_words[index])
             if token not in hidden and token != dictionary.bos():
                 symbols.append(symbol)
-            place += 1
+            position += 1
         return symbols
 
-    def _first_word(self, tokens: Sequence[int], words: Sequence[str]) -> int:
-        """Return where the words of the text begin among the tokens of a source; a language token may come before."""
-        numbers = [self._source.index(word) for word in words]
-        for first in range(len(tokens) - len(numbers) + 1):
-            if tokens[first : first + len(numbers)] == numbers:
-                return first
+    def _word_offset(self, tokens: Sequence[int], words: Sequence[str]) -> int:
+        """Return the position of the first word among the source tokens; a language token may come before it."""
+        word_ids = [self._source.index(word) for word in words]
+        for offset in range(len(tokens) - len(word_ids) + 1):
+            if tokens[offset : offset + len(word_ids)] == word_ids:
+                return offset
         return 0
 
-    def _attended(self, alignment: Sequence[Any], source_tokens: Sequence[int]) -> dict[int, int]:
-        """Return the number of a source token for that of a target token, neither counting ends of sentences."""
-        if self.alignment == "hard":
+    def _aligned_positions(self, alignment: Sequence[Any], source_tokens: Sequence[int]) -> dict[int, int]:
+        """Return target position -> aligned source position; neither counts ``</s>``."""
+        if self.alignment_type == "hard":
             return {int(target): int(source) for source, target in alignment}
         columns = [column for column, token in enumerate(source_tokens) if token != self._source.eos()]
-        attended = {}
+        aligned = {}
         for target, row in enumerate(alignment):
             if columns:
                 weights = [float(row[column]) for column in columns]
-                attended[target] = weights.index(max(weights))
-        return attended
+                aligned[target] = weights.index(max(weights))
+        return aligned
 
 
 def read_table(path: str) -> dict[str, str]:
     """Return the translations of a file that has a source word and its translation in each line.
 
     Raises:
-        UserError: a line has another number of words, or is no UTF-8.
+        UserError: a line does not have exactly two words, or is not UTF-8.
     """
     require_file(path)
     table = {}

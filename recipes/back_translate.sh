@@ -59,7 +59,11 @@ THRESHOLD=$(sed -n 's/^THRESHOLD=//p' "$PARALLEL/text/settings")
 
 # shellcheck disable=SC2153  # TEXT is the folder
 if ! made "$TEXT/mono.$TARGET"; then
-  "$PYTHON" "$LIB/back_translation.py" clean "${TEXTS[@]}" --longest "$LONGEST" --output "$TEXT/mono.$TARGET"
+  # The training text of IWSLT is in lower case, and so is what its models translate.
+  declare -a lower=()
+  [ "$RECIPE" != iwslt14_de_en ] || lower=(--lower)
+  "$PYTHON" "$LIB/back_translation.py" clean "${TEXTS[@]}" --longest "$LONGEST" "${lower[@]}" \
+    --output "$TEXT/mono.$TARGET"
 fi
 if ! made "$TEXT/mono.$SOURCE"; then
   declare -a how=(--beam "$BEAM")

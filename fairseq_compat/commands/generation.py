@@ -166,7 +166,7 @@ def _build_generator(
     # --replace-unk needs an alignment; it is printed only with --print-alignment.
     generation = cfg.generation.copy()
     if unknown_words is not None:
-        generation.print_alignment = unknown_words.alignment
+        generation.print_alignment = unknown_words.alignment_type
     searched_with = {"lm_model": language_model, "lm_weight": generation.lm_weight}
     generator = task.build_generator(models, generation, extra_gen_cls_kwargs=searched_with)
     require_used(generator, cfg.generation)
@@ -464,7 +464,7 @@ class _Printer:
             tokens = hypothesis["tokens"].int().cpu()
             text = self._dictionary.string(tokens, self._post_process, extra_symbols_to_ignore=loaded.hidden)
         else:
-            symbols = loaded.unknown_words.replaced(hypothesis, source_tokens, source_words, loaded.hidden)
+            symbols = loaded.unknown_words.replace(hypothesis, source_tokens, source_words, loaded.hidden)
             text = post_process(" ".join(symbols), self._post_process)
         return str(text)
 

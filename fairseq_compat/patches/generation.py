@@ -38,12 +38,13 @@ _GENERATE_OPTIONS = {
 
 @patch("fairseq_cli.generate")
 def translate_binarized_data(module: Any) -> None:
-    """``fairseq-generate`` empties earlier results before it has read its options, and writes through links.
+    """``fairseq-generate`` truncates an existing results file before checking its options, and follows symbolic links.
 
-    It ignores ``--num-shards``, ``--shard-id`` and ``--sacrebleu``, stops after the first sentence with
-    ``--print-step``, ``--retain-iter-history`` and ``--constraints``, and ``--replace-unk`` fails, or inserts wrong
-    words. Here all options are checked first, :mod:`fairseq_compat.commands.generation` implements them, and results
-    are written to a temporary file that is renamed at the end.
+    It ignores ``--num-shards``, ``--shard-id`` and ``--sacrebleu``. It crashes after the first sentence with
+    ``--print-step``, ``--retain-iter-history`` or ``--constraints``. ``--replace-unk`` crashes or inserts wrong words.
+
+    This patch checks all options first, writes results to a temporary file that is renamed at the end, and leaves the
+    work to :mod:`fairseq_compat.commands.generation`.
     """
     from fairseq import utils
 
@@ -65,11 +66,14 @@ def translate_binarized_data(module: Any) -> None:
         cfg = as_configuration(cfg)
         _require_generation_options(cfg)
         if cfg.generation.constraints is not None:
-            raise UserError("--constraints: binarized data has none; use fairseq-interactive, with them after a tab")
+            raise UserError(
+                "--constraints has no effect on binarized data; use fairseq-interactive, with the constraints after a "
+                "tab in each line"
+            )
         if cfg.generation.replace_unk is not None and cfg.dataset.dataset_impl != "raw":
             raise UserError(
-                "--replace-unk copies words of the text, which binarized data does not contain; make the data with "
-                "fairseq-preprocess --dataset-impl raw and give --dataset-impl raw, or use fairseq-interactive"
+                "--replace-unk copies words of the source text, which binarized data lacks; preprocess and generate "
+                "with --dataset-impl raw, or use fairseq-interactive"
             )
         _require_shard(cfg)
         folder = cfg.common_eval.results_path
@@ -82,7 +86,7 @@ def translate_binarized_data(module: Any) -> None:
 
 @contextmanager
 def _open_results(path: str) -> Iterator[IO[str]]:
-    """Open a text file that gets its name when it is complete; then remove the log handlers that write to it."""
+    """Open a text file that is renamed into place on success; then remove the log handlers that write to it."""
     with files.atomic_write(path) as binary:
         text = io.TextIOWrapper(binary, encoding="utf-8")
         try:
@@ -98,10 +102,11 @@ def _open_results(path: str) -> Iterator[IO[str]]:
 
 @patch("fairseq_cli.interactive")
 def translate_input_lines(module: Any) -> None:
-    """``fairseq-interactive`` stops after the first sentence with ``--replace-unk``, and with soft alignments.
+    """``fairseq-interactive`` crashes after the first sentence with ``--replace-unk`` or soft alignments.
 
-    It ignores ``--print-step``, ``--lm-path`` and others, and invents a translation for an empty line. Here it treats
-    each line as ``fairseq-generate`` treats a sentence, and an empty line stays empty.
+    It ignores ``--print-step``, ``--lm-path`` and other options, and translates an empty line into made-up text.
+
+    This patch makes it treat each line as ``fairseq-generate`` treats a sentence; an empty line stays empty.
     """
     from fairseq import utils
 
@@ -114,8 +119,8 @@ def translate_input_lines(module: Any) -> None:
         for group, names in _GENERATE_OPTIONS.items():
             for name in names:
                 value = cfg[group][name]
-                # --num-shards 1, the default, means that there are no shards.
-                if value not in (None, False, 0) and (name, value) != ("num_shards", 1):
+                is_default = value in (None, False, 0) or (name == "num_shards" and value == 1)
+                if not is_default:
                     raise UserError(f"--{name.replace('_', '-')} {value} is for fairseq-generate; leave it out")
         utils.import_user_module(cfg.common)
         cfg.interactive.buffer_size = max(1, cfg.interactive.buffer_size)
@@ -124,7 +129,7 @@ def translate_input_lines(module: Any) -> None:
         size, buffered = cfg.dataset.batch_size, cfg.interactive.buffer_size
         if size and size > buffered:
             raise UserError(
-                f"--batch-size {size} is more than --buffer-size {buffered}, the number of lines read at once"
+                f"--batch-size {size} is larger than --buffer-size {buffered}, the number of lines read at a time"
             )
         buffers = module.buffered_read(cfg.interactive.input, buffered)
         translate_lines(cfg, buffers, module.make_batches)
@@ -145,33 +150,32 @@ def _require_shard(cfg: Any) -> None:
         raise UserError(f"--shard-id {shard} is out of range for --num-shards {shards}; give 0 to {max(shards, 1) - 1}")
 
 
-#: Whether overlong blocks are skipped. ``fairseq-eval-lm`` does not pass its option to the task; programs skip them.
-_evaluation = SimpleNamespace(skips=True)
+#: Whether overlong blocks are skipped. ``fairseq-eval-lm`` has ``--skip-invalid-size-inputs-valid-test`` for this, but
+#: does not pass it to the task. For other callers of the task they are skipped, as in fairseq.
+_evaluation = SimpleNamespace(skip_overlong=True)
 
 
 @patch("fairseq_cli.eval_lm", function="main")
 def check_eval_lm_options(original: Any, cfg: Any, **kwargs: Any) -> Any:
-    """``fairseq-eval-lm`` stops with an assertion where ``--context-window`` leaves no token to evaluate.
+    """``fairseq-eval-lm`` fails an assertion if ``--context-window`` leaves no token to evaluate.
 
-    The window is a part of ``--tokens-per-sample``, so here it must be smaller. It has the tokens of the previous
-    batch, which is silently another one if several processes load data: here only one does. It is refused with
-    shards, where the previous batch is in another shard.
+    The window counts towards ``--tokens-per-sample`` and repeats the end of the previous batch. With several data
+    workers, "previous" is silently the wrong batch. A shard lacks the previous batch.
+
+    This patch refuses a window that leaves no token, uses at most one data worker, and refuses ``--num-shards``.
     """
     cfg = as_configuration(cfg)
     require_recorded(dictionary("--model-overrides", cfg.common_eval.model_overrides), cfg)
     _require_shard(cfg)
     window, tokens = cfg.eval_lm.context_window, getattr(cfg.task, "tokens_per_sample", None)
     if window < 0 or (tokens is not None and window >= tokens):
-        raise UserError(
-            f"--context-window {window} leaves none of --tokens-per-sample {tokens} to evaluate; give a smaller "
-            "window, or more tokens"
-        )
+        raise UserError(f"--context-window {window} must be at least 0 and less than --tokens-per-sample {tokens}")
     if window > 0:
         if cfg.dataset.num_shards > 1:
             shards = cfg.dataset.num_shards
             raise UserError(f"--context-window {window} needs the text in order; leave --num-shards {shards} out")
         cfg.dataset.num_workers = min(cfg.dataset.num_workers, 1)
-    _evaluation.skips = cfg.dataset.skip_invalid_size_inputs_valid_test
+    _evaluation.skip_overlong = cfg.dataset.skip_invalid_size_inputs_valid_test
     symbol = cfg.common_eval.post_process
     if symbol not in (None, "subword_nmt", "@@ "):
         raise UserError(
@@ -184,31 +188,33 @@ def check_eval_lm_options(original: Any, cfg: Any, **kwargs: Any) -> Any:
 def refuse_overlong_blocks(self: Any, dataset: Any, max_positions: Any) -> None:
     """``fairseq-eval-lm`` skips blocks that are longer than the model allows, and prints the perplexity of the rest.
 
-    With ``--tokens-per-sample`` above that of the training, only the end of the text remains. Here such blocks are
-    refused, unless ``--skip-invalid-size-inputs-valid-test`` is given.
+    If ``--tokens-per-sample`` is above the training's, that skips all full blocks: only the end of the text is scored.
+
+    This patch refuses such blocks, unless ``--skip-invalid-size-inputs-valid-test`` is given.
     """
-    if not _evaluation.skips and max_positions is not None:
+    if not _evaluation.skip_overlong and max_positions is not None:
         self.filter_indices_by_size(dataset.ordered_indices(), dataset, max_positions)
 
 
 @patch("fairseq_cli.eval_lm", function="eval_lm")
 def refuse_empty_shards(original: Any, models: Any, source_dictionary: Any, batch_iterator: Any, **options: Any) -> Any:
-    """For a shard of ``--num-shards`` without a batch, ``fairseq-eval-lm`` prints a perplexity of 1.
+    """``fairseq-eval-lm`` reports a perplexity of 1 for a shard of ``--num-shards`` that has no batch.
 
-    Here such a shard is refused.
+    This patch refuses such a shard.
     """
     batches = iter(batch_iterator)
     first: dict[str, Any] = next(batches, {})
-    if "net_input" not in first:  # an empty batch, which pads a shard with fewer batches than the others
-        raise UserError("the shard of --shard-id has no batch; give fewer --num-shards, or a smaller --batch-size")
+    # fairseq pads short shards with empty batches.
+    if "net_input" not in first:
+        raise UserError("the shard of --shard-id has no batch; lower --num-shards or --batch-size")
     return original(models, source_dictionary, chain([first], batches), **options)
 
 
 @patch("fairseq.utils", function="load_align_dict")
 def read_replacement_table(original: Any, replace_unk: str | None) -> dict[str, str] | None:
-    """``--replace-unk`` without a file looks for a file named ``@@``, and an empty line in a file is an IndexError.
+    """``--replace-unk`` without a file tries to open a file named ``@@``, and an empty line in the file crashes it.
 
-    Here no file is needed, wrong lines are named, and the file is read as UTF-8, whatever the locale.
+    This patch needs no file, names wrong lines, and reads the file as UTF-8, whatever the locale.
     """
     from fairseq_compat.unknown_words import read_table
 
@@ -219,9 +225,9 @@ def read_replacement_table(original: Any, replace_unk: str | None) -> dict[str, 
 
 @patch("fairseq.sequence_generator", before="SequenceGenerator._generate")
 def check_min_len(self: Any, sample: dict[str, Any]) -> None:
-    """A ``--min-len`` above what the source length or the model allows fails an assertion in the middle of a text.
+    """A ``--min-len`` above the longest translation allowed fails an assertion midway through the text.
 
-    Here an error names the options.
+    This patch raises an error that names the options.
     """
     inputs = sample["net_input"]
     sources = [inputs[name] for name in ("src_tokens", "source", "features") if name in inputs]
@@ -240,19 +246,21 @@ def check_min_len(self: Any, sample: dict[str, Any]) -> None:
 def limit_topk_to_dictionary(
     original: Any, self: Any, tgt_dict: Any, sampling_topk: int = -1, sampling_topp: float = -1.0
 ) -> None:
-    """``--sampling-topk`` above the size of the dictionary ends in ``selected index k out of range``.
+    """``--sampling-topk`` above the size of the dictionary fails with ``selected index k out of range``.
 
-    Here it is limited to the size of the dictionary.
+    This patch lowers it to that size.
     """
     original(self, tgt_dict, min(sampling_topk, len(tgt_dict)), sampling_topp)
 
 
 @patch("fairseq.models.bart.model", function="BARTModel.set_beam_size")
 def ignore_bart_beam_size(original: Any, self: Any, beam: int) -> None:
-    """A BART model treats every batch as the beam of its last search, so that it attends to the wrong sentences.
+    """A BART model keeps the beam size of its last search, and reads later batches as if they had that beam.
 
-    With ``--eval-bleu`` its training stops (``shape ... is invalid for input of size``), or attends to one of five
-    sources. Here the model ignores the beam size; each hypothesis of a beam attends to its own copy of the source.
+    It then attends to the wrong sentences: with ``--eval-bleu`` its training crashes (``shape ... is invalid for input
+    of size``), or attends to one of five sources.
+
+    This patch ignores the beam size: each hypothesis of a beam has its own copy of the source.
     """
 
 
@@ -260,7 +268,7 @@ def ignore_bart_beam_size(original: Any, self: Any, beam: int) -> None:
 def ignore_convolution_beam_size(original: Any, self: Any, beam_size: int | None = None) -> None:
     """``translate(texts, beam=1)`` of a convolutional model translates the first of five texts five times.
 
-    Its attention assumes the beam size with which the model was loaded. Here it works for any beam size.
+    Its attention keeps the beam size with which the model was loaded. This patch ignores the beam size.
     """
     original(self)
 
@@ -269,7 +277,7 @@ def ignore_convolution_beam_size(original: Any, self: Any, beam_size: int | None
 def rescale_tiny_probabilities(original: Any, self: Any, step: int, lprobs: Any, *args: Any, **kwargs: Any) -> Any:
     """With ``--sampling --temperature 0.01`` the probabilities of all possible next tokens can underflow to 0.
 
-    PyTorch then refuses to sample. Here they are divided by the highest one in log space.
+    PyTorch then refuses to sample. This patch divides them by the highest one in log space.
     """
     highest = lprobs.amax(dim=-1, keepdim=True)
     lprobs = torch.where(highest < _MIN_LOG_PROBABILITY, lprobs - highest, lprobs)
@@ -280,8 +288,10 @@ def rescale_tiny_probabilities(original: Any, self: Any, step: int, lprobs: Any,
 def block_repeated_ngrams(module: Any) -> None:
     """``--no-repeat-ngram-size`` blocks nothing: fairseq compares n-grams with the padding after a hypothesis.
 
-    With 1 it blocks the end-of-sentence token. Here the tokens of the hypothesis are compared. A forced token, such as
-    one of a prefix or the end at maximum length, is never blocked.
+    With 1 it blocks the end-of-sentence token.
+
+    This patch compares the tokens of the hypothesis. A forced token, such as one of a prefix or the end at maximum
+    length, is never blocked.
     """
     module.NGramRepeatBlock._no_repeat_ngram = _no_repeat_ngram
 
@@ -289,14 +299,14 @@ def block_repeated_ngrams(module: Any) -> None:
 def _no_repeat_ngram(self: Any, tokens: Any, lprobs: Any, bsz: int, beam_size: int, step: int) -> Any:
     """Set the log-probabilities (B * beam x V) of tokens that would repeat an n-gram to minus infinity; return them.
 
-    Of ``tokens`` (B * beam x T) the first ``step`` + 1 are known; the very first is the start symbol.
+    The first ``step`` + 1 columns of ``tokens`` (B * beam x T) are filled; column 0 is the start token.
     """
     size = self.no_repeat_ngram_size
     known = tokens[:, 1 : step + 1].tolist()
     for row, hypothesis in enumerate(known):
-        # A token repeats an n-gram if it has followed the last n - 1 tokens before.
-        last = hypothesis[len(hypothesis) - size + 1 :] if size > 1 else []
-        banned = _find_following(hypothesis, last)
+        # A token is banned if it followed the last n - 1 tokens earlier in this hypothesis.
+        context = hypothesis[len(hypothesis) - size + 1 :] if size > 1 else []
+        banned = _find_following(hypothesis, context)
         if not banned:
             continue
         blocked = lprobs[row].clone()
@@ -307,13 +317,13 @@ def _no_repeat_ngram(self: Any, tokens: Any, lprobs: Any, bsz: int, beam_size: i
     return lprobs
 
 
-def _find_following(hypothesis: Sequence[int], last: Sequence[int]) -> list[int]:
-    """Return the tokens that follow each occurrence of ``last`` in a hypothesis."""
-    size = len(last)
+def _find_following(hypothesis: Sequence[int], context: Sequence[int]) -> list[int]:
+    """Return the tokens that follow each occurrence of ``context`` in a hypothesis."""
+    size = len(context)
     following = []
-    for first in range(len(hypothesis) - size):
-        if hypothesis[first : first + size] == last:
-            following.append(hypothesis[first + size])
+    for start in range(len(hypothesis) - size):
+        if hypothesis[start : start + size] == context:
+            following.append(hypothesis[start + size])
     return following
 
 
@@ -321,11 +331,11 @@ def _find_following(hypothesis: Sequence[int], last: Sequence[int]) -> list[int]
 def return_one_translation_per_text(module: Any) -> None:
     """``translate(..., skip_invalid_size_inputs=True)`` returns fewer translations than texts, without saying which.
 
-    ``translate(texts, inference_step_args=...)`` gives each text the constraints of another one, because batches are
-    ordered by length. An empty text gets a translation, and those of multilingual models contain language tokens.
+    With ``inference_step_args``, texts get each other's arguments, because batches are sorted by length. An empty text
+    is given a translation, and translations of multilingual models contain language tokens.
 
-    Here the translation of a skipped or empty text is ``""``; a skipped text has no hypotheses and no score. With
-    ``inference_step_args`` each text is translated separately, with its own row of each tensor.
+    With this patch the translation of a skipped or empty text is ``""``; a skipped text has no hypotheses and no score.
+    With ``inference_step_args`` each text is translated separately, with its own row of each tensor.
     """
     replaces(module.GeneratorHubInterface, "generate")(_generate_for_each)
 
@@ -377,34 +387,34 @@ def _generate_for_each(
     inference_step_args: Any = None,
     **kwargs: Any,
 ) -> Any:
-    """Return the hypotheses of each sentence, or of a single sentence (T); a skipped sentence has none."""
+    """Return a list of hypotheses per sentence, empty if skipped; for a single 1-D sentence, just its list."""
     is_one = torch.is_tensor(tokenized_sentences) and tokenized_sentences.dim() == 1
     sentences = [tokenized_sentences] if is_one else list(tokenized_sentences)
-    numbers = list(range(len(sentences)))
+    indices = list(range(len(sentences)))
     if skip_invalid_size_inputs:
-        numbers = []
+        indices = []
         for batch in self._build_batches(sentences, skip_invalid_size_inputs=True):
-            numbers += batch["id"].tolist()
-        numbers.sort()
+            indices += batch["id"].tolist()
+        indices.sort()
 
     translations: list[Any] = []
     if inference_step_args:
-        for number in numbers:
-            arguments = _select_arguments(number, inference_step_args)
-            translations += original(self, [sentences[number]], beam, verbose, inference_step_args=arguments, **kwargs)
-    elif numbers:
-        translations = original(self, [sentences[number] for number in numbers], beam, verbose, **kwargs)
+        for index in indices:
+            arguments = _select_arguments(index, inference_step_args)
+            translations += original(self, [sentences[index]], beam, verbose, inference_step_args=arguments, **kwargs)
+    elif indices:
+        translations = original(self, [sentences[index] for index in indices], beam, verbose, **kwargs)
     # Skipped sentences keep an empty list of hypotheses.
     outputs: list[Any] = [[] for _ in sentences]
-    for number, hypotheses in zip(numbers, translations, strict=True):
-        outputs[number] = hypotheses
+    for index, hypotheses in zip(indices, translations, strict=True):
+        outputs[index] = hypotheses
     return outputs[0] if is_one else outputs
 
 
-def _select_arguments(number: int, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of one sentence: its row of each tensor."""
-    rows = {}
+def _select_arguments(index: int, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Select one sentence's row from every argument that is a tensor of at least two dimensions."""
+    selected = {}
     for name, value in arguments.items():
         has_rows = torch.is_tensor(value) and value.dim() > 1
-        rows[name] = value[number : number + 1] if has_rows else value
-    return rows
+        selected[name] = value[index : index + 1] if has_rows else value
+    return selected

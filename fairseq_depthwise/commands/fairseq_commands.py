@@ -24,6 +24,7 @@ FAIRSEQ_COMMANDS = ("train", "generate", "interactive")
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     name = parser.prog.split()[-1]
+    # The module's docstring has one example for each command.
     examples = [line for line in (__doc__ or "").splitlines() if line.startswith(f"  fairseq-depthwise {name} ")]
     parser.epilog = "\n".join(["example:", *examples])
     parser.add_argument(
@@ -37,17 +38,17 @@ def run(options: argparse.Namespace) -> int:
     """Hand over to fairseq in this process, so that ``torchrun -m fairseq_depthwise train`` works too."""
     command = options.command
     folder = str(Path(fairseq_depthwise.__file__).parent)
-    # A module of fairseq that came with the plugin has set up logging, which the command itself has to do.
+    # Importing the plugin imported a fairseq module that configures logging; clear it, so that the command can do so.
     logging.getLogger().handlers.clear()
-    # If an option is wrong, it logs all of them, seven thousand characters; the error that follows names that option.
+    # With a wrong option this logger prints the whole configuration before the error that names the option.
     logging.getLogger("fairseq.dataclass.utils").setLevel(logging.CRITICAL)
     if command == "train" and "--elastic" in options.arguments:
-        launch, arguments = launcher.parse(options.arguments)
+        launcher_options, fairseq_arguments = launcher.parse(options.arguments)
         from fairseq_depthwise.elastic import agent
 
-        return agent.run(launch, with_user_dir(arguments, folder))
+        return agent.run(launcher_options, with_user_dir(fairseq_arguments, folder))
     sys.argv = [f"fairseq-{command}", *with_user_dir(options.arguments, folder)]
-    if command == "train" and rank.is_rank():
+    if command == "train" and rank.is_elastic_worker():
         return rank.train()
     importlib.import_module(f"fairseq_cli.{command}").cli_main()
     return 0
@@ -57,7 +58,7 @@ def with_user_dir(arguments: list[str], folder: str) -> list[str]:
     """Return ``arguments`` with ``--user-dir folder`` in front, unless they name that folder themselves.
 
     Raises:
-        UserError: they name another folder; two copies of the plugin cannot be registered in one process.
+        UserError: they name another folder: only one copy of the plugin can be registered in a process.
     """
     parser = argparse.ArgumentParser(prog="fairseq-depthwise", add_help=False, allow_abbrev=False)
     parser.add_argument("--user-dir", nargs="?", const="")

@@ -29,8 +29,8 @@ _PR_SET_PDEATHSIG = 1
 _LAST_UPDATE = "fairseq_depthwise/last_update"
 
 
-def is_rank() -> bool:
-    """Return whether a launcher started this process."""
+def is_elastic_worker() -> bool:
+    """Return whether the launcher of elastic training started this process."""
     return ELASTIC in os.environ and "RANK" in os.environ
 
 

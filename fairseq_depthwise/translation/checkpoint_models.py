@@ -15,7 +15,7 @@ from fairseq_depthwise.backends.traced import refuse_unless_ours
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
 from fairseq_depthwise.translation.beam_search import BeamSearch
-from fairseq_depthwise.translation.languages import around, recorded_task, require_graphs
+from fairseq_depthwise.translation.languages import recorded_task, require_exportable, source_affixes
 from fairseq_depthwise.translation.loaded_models import LoadedModels, ModelRequest
 from fairseq_depthwise.translation.text_codec import TextSettings, settings_for
 from fairseq_depthwise.translation.translation_options import TextOptions, TranslatorOptions
@@ -57,7 +57,7 @@ def open_models(request: ModelRequest) -> LoadedModels:
         task=task,
         text=text,
         search=lambda task: BeamSearch(task, models, options.beam, device, graphs),
-        longest=longest - len(around(task)[0]),
+        longest=longest - len(source_affixes(task)[0]),
         models=models,
     )
 
@@ -98,7 +98,7 @@ def _make_graphs(models: list[Any], task: Any, request: ModelRequest, name: str)
     if not is_asked_for and not (may_be_cached and any_cached("compiled")):
         return None
     try:
-        require_graphs(task, name)
+        require_exportable(task, name)
         for model in models:
             refuse_unless_ours(name, type(model))
         if device.type != "cpu":

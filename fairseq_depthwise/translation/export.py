@@ -17,7 +17,13 @@ from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.recorded_paths import CONFIG
 from fairseq_depthwise.checkpoints.weights_folder import FORMAT, SUBWORDS
 from fairseq_depthwise.translation.export_formats import FORMATS
-from fairseq_depthwise.translation.languages import around, languages_of, recorded_task, require_graphs, target_start
+from fairseq_depthwise.translation.languages import (
+    languages_of,
+    recorded_task,
+    require_exportable,
+    source_affixes,
+    target_start,
+)
 from fairseq_depthwise.translation.text_codec import settings_for
 from fairseq_depthwise.translation.translation_options import BeamOptions, ExportOptions, TextOptions
 
@@ -33,7 +39,7 @@ def export(checkpoint: Checkpoint, folder: str, options: ExportOptions, say: Cal
     export_format = FORMATS[options.format].load()
     export_format.require_exportable(checkpoint)
     data, task = recorded_task(checkpoint, options.data, (options.source_lang, options.target_lang))
-    require_graphs(task, checkpoint.path)
+    require_exportable(task, checkpoint.path)
     model = checkpoint.build_model(task).float()
     text = _text(checkpoint, task, data, say)
     config = {
@@ -61,7 +67,7 @@ def _description(task: FairseqTask, model: Any) -> dict[str, Any]:
     """Return what a search has to know of a model: languages, special tokens, lengths and defaults."""
     source_dictionary, target_dictionary = task.source_dictionary, task.target_dictionary
     source_lang, target_lang = languages_of(task)
-    before, after = around(task)
+    before, after = source_affixes(task)
     start, prefix = target_start(task)
     search, longest = BeamOptions(), model.decoder.max_positions()
     return {

@@ -1,4 +1,4 @@
-"""Source and target language: the task of a model for each direction that it is asked for."""
+"""Set up a checkpoint's fairseq task for one translation direction, and find that direction's special tokens."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from fairseq_depthwise.checkpoints.recorded_paths import data_folders
 def recorded_task(
     checkpoint: Checkpoint, data: str | None, languages: tuple[str | None, str | None]
 ) -> tuple[str, FairseqTask]:
-    """Return the folder of data, ``data`` or the recorded one, and the task for one direction.
+    """Return the data folder and the task for one direction.
 
-    Of several places where the recorded folder may be now, the first that has the training's dictionaries is used.
+    Without ``data``, try each place where the recorded folder may be now; use the first whose dictionaries match.
 
     Args:
-        languages: source and target language; where both are None the model must have one direction.
+        languages: source and target language. Either may be None if the checkpoint leaves only one choice.
     """
     if data is not None and not os.path.isdir(data):
         raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
-    recorded = checkpoint.cfg.get("task")
-    folders = [data] if data else data_folders(getattr(recorded, "data", None), checkpoint.path)
+    task_cfg = checkpoint.cfg.get("task")
+    folders = [data] if data else data_folders(getattr(task_cfg, "data", None), checkpoint.path)
     errors: list[Exception] = []
     for folder in folders:
         try:
@@ -46,49 +46,63 @@ def recorded_task(
 
 
 def _task_in(data: str, checkpoint: Checkpoint, languages: tuple[str | None, str | None]) -> FairseqTask:
-    """Return the task for one direction with a folder of data."""
-    recorded, (source_lang, target_lang) = checkpoint.cfg.get("task"), languages
-    name = getattr(recorded, "_name", None)
+    """Return the task for one direction with a data folder."""
+    task_cfg = checkpoint.cfg.get("task")
+    source_lang, target_lang = languages
+    name = getattr(task_cfg, "_name", None)
     task_class = TASK_REGISTRY.get(name, object)
     if not issubclass(task_class, TranslationTask | TranslationMultiSimpleEpochTask):
         raise UserError(
             f"{checkpoint.path} was trained with --task {name}; models of --task translation and "
             "translation_multi_simple_epoch, and of those derived from them, can translate here"
         )
-    trained = (getattr(recorded, "source_lang", None), getattr(recorded, "target_lang", None))
+    trained_pair = (getattr(task_cfg, "source_lang", None), getattr(task_cfg, "target_lang", None))
     if issubclass(task_class, TranslationMultiSimpleEpochTask):
-        trained = _trained_pair(recorded, languages, checkpoint.path)
-    elif None in trained and os.path.isdir(data):
+        trained_pair = _trained_pair(task_cfg, languages, checkpoint.path)
+    elif None in trained_pair and os.path.isdir(data):
+        # Without --source-lang and --target-lang, fairseq took the only pair of the data folder.
         pairs_of_data = pairs_in(data)
         if len(pairs_of_data) == 1:
-            (trained,) = pairs_of_data  # as the training took them from its data
-    task = checkpoint.build_task(data, source_lang=trained[0] or source_lang, target_lang=trained[1] or target_lang)
+            (trained_pair,) = pairs_of_data
+    trained_source, trained_target = trained_pair
+    task = checkpoint.build_task(
+        data, source_lang=trained_source or source_lang, target_lang=trained_target or target_lang
+    )
     source, target = languages_of(task)
     return task_for(task, source_lang or source, target_lang or target)
 
 
-def _trained_pair(recorded: Any, languages: tuple[str | None, str | None], path: str) -> tuple[str, str]:
-    """Return the pair of languages, of those that a model of many was trained with, that stands for ``languages``."""
+def _trained_pair(task_cfg: Any, languages: tuple[str | None, str | None], path: str) -> tuple[str, str]:
+    """Return the pair of a multilingual model with which to set up the task for ``languages``."""
     source_lang, target_lang = languages
-    names = getattr(recorded, "lang_pairs", None) or []
+    names = getattr(task_cfg, "lang_pairs", None) or []
     names = names.split(",") if isinstance(names, str) else list(names)
     pairs: list[tuple[str, str]] = []
     for name in names:
         source, _, target = name.partition("-")
         pairs.append((source, target))
-    fitting = [pair for pair in pairs if source_lang in (None, pair[0]) and target_lang in (None, pair[1])]
-    if source_lang and target_lang:  # perhaps a new pair, for which any task will do
-        fitting = [*fitting, *pairs, (source_lang, target_lang)][:1]
-    if len(fitting) != 1:
+    matching = [pair for pair in pairs if source_lang in (None, pair[0]) and target_lang in (None, pair[1])]
+    if source_lang and target_lang and not matching:
+        # A zero-shot direction: set up the task with any trained pair; task_for changes its direction.
+        return pairs[0] if pairs else (source_lang, target_lang)
+    if source_lang and target_lang:
+        return matching[0]
+    if len(matching) != 1:
         raise UserError(
             f"{path} translates in {len(pairs):,} directions; choose one with --source-lang and --target-lang, as in "
             f"{' '.join(names[:5])}"
         )
-    return fitting[0]
+    return matching[0]
+
+
+def languages_of(task: FairseqTask) -> tuple[str, str]:
+    """Return source and target language."""
+    options = task.args if isinstance(task, TranslationMultiSimpleEpochTask) else task.cfg
+    return options.source_lang, options.target_lang
 
 
 def task_for(task: FairseqTask, source_lang: str, target_lang: str) -> FairseqTask:
-    """Return a task like this one for another direction; models of the one are models of the other.
+    """Return ``task`` for another direction; a model built with either task works with both.
 
     Raises:
         UserError: the task does not know the languages.
@@ -120,15 +134,9 @@ def task_for(task: FairseqTask, source_lang: str, target_lang: str) -> FairseqTa
     return other
 
 
-def languages_of(task: FairseqTask) -> tuple[str, str]:
-    """Return source and target language."""
-    options = task.args if isinstance(task, TranslationMultiSimpleEpochTask) else task.cfg
-    return options.source_lang, options.target_lang
-
-
-def around(task: FairseqTask) -> tuple[list[int], list[int]]:
-    """Return the tokens that a task puts before every source sentence, and after it."""
-    # What stands around a sentence of one word.
+def source_affixes(task: FairseqTask) -> tuple[list[int], list[int]]:
+    """Return the tokens that a task adds before and after each source sentence."""
+    # Pass a sentence of one word through the task's dataset, and see what was added on each side.
     word = task.source_dictionary.unk()
     dataset: Any = task.build_dataset_for_inference([torch.tensor([word, task.source_dictionary.eos()])], [2])
     tokens: list[int] = dataset.collater([dataset[0]])["net_input"]["src_tokens"][0].tolist()
@@ -137,9 +145,9 @@ def around(task: FairseqTask) -> tuple[list[int], list[int]]:
 
 def target_start(task: FairseqTask) -> tuple[int, list[int]]:
     """Return the decoder's first token, and those that every translation begins with."""
-    # The task gives both to its search; this one returns them.
-    search: Any = SimpleNamespace(generate=lambda *batch, **arguments: arguments)
-    arguments: Any = task.inference_step(search, [], {"net_input": {"src_tokens": torch.zeros(1, 1).long()}})
+    # The task passes both to generator.generate(): give it a fake generator that returns its keyword arguments.
+    generator: Any = SimpleNamespace(generate=lambda *args, **kwargs: kwargs)
+    arguments: Any = task.inference_step(generator, [], {"net_input": {"src_tokens": torch.zeros(1, 1).long()}})
     start, prefix = arguments.get("bos_token"), arguments.get("prefix_tokens")
     if start is None:
         start = target_end(task)
@@ -147,15 +155,15 @@ def target_start(task: FairseqTask) -> tuple[int, list[int]]:
 
 
 def target_end(task: FairseqTask) -> int:
-    """Return the token that ends every translation; of mBART's task it is the language."""
+    """Return the token that ends every translation: ``</s>``, or the target language token for mBART."""
     dictionary = task.target_dictionary
     if isinstance(task, TranslationFromPretrainedBARTTask):
         return int(dictionary.index(f"[{task.args.target_lang}]"))
     return int(dictionary.eos())
 
 
-def require_graphs(task: FairseqTask, path: str) -> None:
-    """Raise UserError where graphs cannot search as a task does."""
+def require_exportable(task: FairseqTask, path: str) -> None:
+    """Raise UserError if models of the task can be neither compiled nor exported: mBART's, for their end token."""
     if target_end(task) != task.target_dictionary.eos():
         raise UserError(
             f"{path} was trained with --task translation_from_pretrained_bart, whose sentences end with their "

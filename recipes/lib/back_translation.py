@@ -1,4 +1,4 @@
-"""Steps of back_translate.sh: monolingual text to translate, and dictionaries that have the tag of its translations.
+"""Steps of back_translate.sh: clean monolingual text, and add the tag of synthetic pairs to the dictionaries.
 
 python back_translation.py clean TEXT... --output mono.de
 python back_translation.py dictionaries dict.en.txt dict.de.txt --tag '<BT>' --output new.en.txt new.de.txt
@@ -7,7 +7,6 @@ python back_translation.py dictionaries dict.en.txt dict.de.txt --tag '<BT>' --o
 from __future__ import annotations
 
 import argparse
-import os
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -19,7 +18,7 @@ from text_streams import read_text
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 
-#: fairseq-preprocess fills dictionaries up with these.
+#: fairseq-preprocess pads dictionaries to a multiple of 8 with madeupword0000, madeupword0001 and so on.
 _FILLER = "madeupword"
 
 
@@ -29,7 +28,8 @@ def main() -> None:
     cleaning = commands.add_parser("clean")
     cleaning.set_defaults(run=clean)
     cleaning.add_argument("texts", nargs="+", metavar="TEXT")
-    cleaning.add_argument("--longest", type=int, default=250, metavar="N", help="words of a sentence")
+    cleaning.add_argument("--longest", type=int, default=250, metavar="N", help="drop sentences of more than N words")
+    cleaning.add_argument("--lower", action="store_true", help="write text in lower case")
     cleaning.add_argument("--output", required=True)
     tagging = commands.add_parser("dictionaries")
     tagging.set_defaults(run=dictionaries)
@@ -41,9 +41,7 @@ def main() -> None:
 
 
 def clean(options: argparse.Namespace) -> None:
-    """Write monolingual text, each sentence on a line, without those that are empty or too long."""
-    # The training text of IWSLT is in lower case, and so is what its models translate.
-    lower = os.environ.get("RECIPE") == "iwslt14_de_en"
+    """Copy monolingual text, one sentence per line, without empty or overlong sentences."""
     left_out: Counter[str] = Counter()
     count = 0
     with atomic_write(options.output) as file:
@@ -55,24 +53,25 @@ def clean(options: argparse.Namespace) -> None:
             elif words > options.longest:
                 left_out[f"more than {options.longest} words"] += 1
             else:
-                file.write(f"{line.lower() if lower else line}\n".encode())
+                file.write(f"{line.lower() if options.lower else line}\n".encode())
         if count == left_out.total():
             raise UserError(f"no sentence of {', '.join(options.texts)} is left for {options.output}")
         report(options.output, f"{count:,} sentences read, {count - left_out.total():,} kept", left_out)
 
 
 def dictionaries(options: argparse.Namespace) -> None:
-    """Write the data's dictionaries with the tag, which takes the place of a filler: all other numbers stay."""
+    """Write copies of the dictionaries, the source one with the tag; it replaces a filler, so all ids stay."""
     source, target = (Path(file).read_text(encoding="utf-8") for file in options.files)
     tagged = source
     if options.tag and f"\n{options.tag} " not in f"\n{source}":
-        entries = source.split("\n")[:-1]
-        # In the place of the first filler; without any at the end.
-        fillers = [place for place, entry in enumerate(entries) if entry.startswith(_FILLER)]
-        place = fillers[0] if fillers else len(entries)
-        entries[place : place + 1] = [f"{options.tag} 1"]
+        entries = source.split("\n")[:-1]  # not splitlines(): tokens may contain other line separators
+        fillers = [index for index, entry in enumerate(entries) if entry.startswith(_FILLER)]
+        if fillers:
+            entries[fillers[0]] = f"{options.tag} 1"
+        else:
+            entries.append(f"{options.tag} 1")
         tagged = "".join(f"{entry}\n" for entry in entries)
-    # A dictionary of both languages stays one.
+    # If source and target share a dictionary, they still do.
     texts = [tagged, tagged if source == target else target]
     for path, text in zip(options.output, texts, strict=True):
         with atomic_write(path) as file:

@@ -1,6 +1,7 @@
-"""A paper's batch on any number of GPUs: how many tokens each takes at a time, and how many times before an update.
+"""Fit a paper's batch size to the GPUs at hand: choose ``--max-tokens`` and ``--update-freq`` of fairseq-train.
 
-``--max-tokens`` counts padded tokens of the longer side; where a paper counts target tokens, their share is measured.
+``--max-tokens`` counts padded tokens of the longer side. The batch sizes of papers that count target tokens instead are
+converted with :func:`target_share`.
 """
 
 from __future__ import annotations
@@ -14,78 +15,86 @@ from systems import Stage
 
 from fairseq_compat import UserError
 
-#: Fewer tokens for a GPU would leave long sentences out.
-FEWEST_TOKENS = 300
+#: The smallest ``--max-tokens`` allowed: fairseq drops training sentences that are longer than a batch.
+MIN_TOKENS = 300
 
-#: Target tokens for each token of ``--max-tokens`` where there are no data to measure it with: of English-German text.
+#: :func:`target_share` of English-German text, used when there is no training set to measure.
 USUAL_SHARE = 0.86
 
-#: Sentences that it is measured with, evenly spread.
-SAMPLE = 200_000
+#: At most this many sentences, evenly spaced in the training set, are read to measure the share.
+SAMPLE_SIZE = 200_000
 
 
 class Batch(NamedTuple):
     """Options of fairseq-train.
 
     Attributes:
-        max_tokens: of each process, at a time.
-        update_freq: how many of those make an update; of each process, or of all.
+        max_tokens: tokens in one batch of one process.
+        update_freq: batches per update, counted per process; in elastic training, over all processes.
     """
 
     max_tokens: int
     update_freq: int
 
 
-def batch(tokens: int, processes: int, most: int, *, shared: bool = False) -> Batch:
-    """Return the batch whose tokens, processes over all nodes and repetitions multiply to ``tokens``, rounded up.
+def fit_batch(tokens_per_update: int, processes: int, token_limit: int, *, elastic: bool = False) -> Batch:
+    """Return the batch with the fewest batches per update, and tokens rounded up to at least ``tokens_per_update``.
 
-    ``most`` tokens fit a process at a time. With ``shared``, in an elastic training, ``processes`` are the most that
-    there may be, and repetitions are counted over all of them.
+    Args:
+        processes: over all nodes; in elastic training, the maximum.
+        token_limit: the most tokens that fit on one GPU.
+        elastic: count ``update_freq`` over all processes.
 
     Raises:
         UserError: there are too many processes for so few tokens.
     """
-    update_freq = max(1, math.ceil(tokens / (processes * most)))
-    max_tokens = math.ceil(tokens / (processes * update_freq))
-    if max_tokens < FEWEST_TOKENS:
-        most_processes = max(1, tokens // FEWEST_TOKENS)
+    update_freq = max(1, math.ceil(tokens_per_update / (processes * token_limit)))
+    max_tokens = math.ceil(tokens_per_update / (processes * update_freq))
+    if max_tokens < MIN_TOKENS:
+        max_processes = max(1, tokens_per_update // MIN_TOKENS)
         raise UserError(
-            f"an update has {tokens:,} tokens, and {processes} processes with at most {most:,} each would take "
-            f"{max_tokens:,} at a time, less than a long sentence; use at most {most_processes} processes, and "
-            f"MAX_TOKENS of at least {FEWEST_TOKENS}"
+            f"an update has {tokens_per_update:,} tokens, and {processes} processes with at most {token_limit:,} each "
+            f"would take {max_tokens:,} at a time, less than a long sentence; use at most {max_processes} processes, "
+            f"and MAX_TOKENS of at least {MIN_TOKENS}"
         )
-    return Batch(max_tokens, update_freq * (processes if shared else 1))
+    if elastic:
+        update_freq *= processes
+    return Batch(max_tokens, update_freq)
 
 
-def growth_stages(stages: Sequence[Stage], tokens: int, processes: int, most: int, *, shared: bool = False) -> str:
+def growth_stages(
+    stages: Sequence[Stage], tokens_per_update: int, processes: int, token_limit: int, *, elastic: bool = False
+) -> str:
     """Return ``--growth-stages`` with the batch of each stage: deeper models fit fewer tokens at a time.
 
-    Stages in updates have no batches of their own; fairseq begins another batch size with an epoch only.
+    Stages measured in updates all use one batch size, since fairseq changes it only between epochs.
     """
     if any(stage.updates for stage in stages):
+        # The last stage has no length, as in "6:100u,12:u": it lasts until training ends.
         return ",".join(f"{stage.layers}:{stage.updates or ''}u" for stage in stages)
     texts = []
     for stage in stages:
-        size = batch(tokens, processes, max(1, round(most * stage.share)), shared=shared)
+        stage_limit = max(1, round(token_limit * stage.share))
+        size = fit_batch(tokens_per_update, processes, stage_limit, elastic=elastic)
         length = "" if stage.epochs is None else str(stage.epochs)
         texts.append(f"{stage.layers}:{length}@{size.max_tokens}x{size.update_freq}")
     return ",".join(texts)
 
 
 def target_share(data: Path, source: str, target: str, max_tokens: int) -> float:
-    """Return the target tokens of the mean batch of the training set, by ``max_tokens``.
+    """Return the mean number of target tokens in a training batch, divided by ``max_tokens``.
 
-    Batches are those of fairseq: sentences of like length, a multiple of 8 of them.
+    Batches are made as in fairseq: sentences of similar length, and their number a multiple of 8.
     """
     import numpy as np
     from fairseq.data import data_utils
     from fairseq.data.indexed_dataset import MMapIndexedDataset
 
-    # Their sizes are views of files that are closed with them.
+    # Keep the datasets in a variable: their sizes are memory-mapped, and the files close with the datasets.
     texts = [MMapIndexedDataset(f"{data}/train.{source}-{target}.{language}") for language in (source, target)]
-    step = max(1, math.ceil(len(texts[0]) / SAMPLE))
+    step = max(1, math.ceil(len(texts[0]) / SAMPLE_SIZE))
     sources, targets = (text.sizes[::step].astype(np.int64) for text in texts)
-    # Sentences too long for a batch are left out in training.
+    # fairseq drops sentences that are too long for a batch.
     fits = np.maximum(sources, targets) <= max_tokens
     sources, targets = sources[fits], targets[fits]
     order = np.lexsort((targets, sources))
@@ -96,9 +105,9 @@ def target_share(data: Path, source: str, target: str, max_tokens: int) -> float
         max_tokens=max_tokens,
         required_batch_size_multiple=8,
     )
-    # The last batch is smaller than the others; of a sample it would count for more than it does.
-    whole = batches[:-1] or batches
-    if not whole:
+    # Drop the last, incomplete batch: among the few batches of a sample it would weigh too much.
+    full_batches = batches[:-1] or batches
+    if not full_batches:
         return USUAL_SHARE
-    tokens = sum(int(targets[batch].sum()) for batch in whole)
-    return tokens / (len(whole) * max_tokens)
+    target_tokens = sum(int(targets[indices].sum()) for indices in full_batches)
+    return target_tokens / (len(full_batches) * max_tokens)

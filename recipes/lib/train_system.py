@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from machine_batches import USUAL_SHARE, batch, growth_stages, target_share
+from machine_batches import USUAL_SHARE, fit_batch, growth_stages, target_share
 from recipe_step import languages_of, run_folder, run_step, safe_environment, say, whole_number
 from systems import System
 
@@ -232,7 +232,7 @@ def training_command(
     most = whole_number(environment, "MAX_TOKENS", int(training.max_tokens * machine.memory))
     tokens = _batch_tokens(recipe, system, data, most, environment)
     elastic = machine.max_restarts is not None
-    size = batch(tokens, machine.world, most, shared=elastic)
+    size = fit_batch(tokens, machine.world, most, elastic=elastic)
     effective = size.max_tokens * size.update_freq * (1 if elastic else machine.world)
     say(f"an update has {effective:,} tokens on up to {machine.world} processes, {size.max_tokens:,} at a time on each")
 
@@ -241,7 +241,7 @@ def training_command(
     options += [*training.dropout.options, *training.options]
     options += _task_options(recipe, system, data, environment)
     if system.stages:
-        options += ["--growth-stages", growth_stages(system.stages, tokens, machine.world, most, shared=elastic)]
+        options += ["--growth-stages", growth_stages(system.stages, tokens, machine.world, most, elastic=elastic)]
     options += ["--max-tokens", str(size.max_tokens), "--update-freq", str(size.update_freq)]
     if training.updates:
         options += ["--max-update", str(training.updates)]

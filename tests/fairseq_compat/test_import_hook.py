@@ -83,7 +83,7 @@ def test_a_check_is_called_before_a_function_with_the_arguments_that_it_names() 
 
     module: Any = ModuleType("sample")
     vars(module)["function"] = function
-    with Patch(check, ("sample",), None, before="function").around(module):
+    with Patch(check, ("sample",), None, before="function").applied_to(module):
         pass
     assert (module.function(1), module.function(1, 5, 7, third=9)) == (3, 22)
     assert calls == [(1, 2), (1, 5)]

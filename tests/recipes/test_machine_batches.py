@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq.data import Dictionary, LanguagePairDataset, indexed_dataset
-from machine_batches import FEWEST_TOKENS, batch, target_share
+from machine_batches import MIN_TOKENS, fit_batch, target_share
 from train_system import printed_command
 
 from fairseq_compat import UserError
@@ -20,16 +20,16 @@ def test_product(tokens: int) -> None:
     chance = random.Random(tokens)
     tried = 0
     for _ in range(2000):
-        processes = chance.randint(1, min(130, tokens // FEWEST_TOKENS + 3))
+        processes = chance.randint(1, min(130, tokens // MIN_TOKENS + 3))
         most = chance.choice([chance.randint(300, 20_000), 2 ** chance.randint(9, 15)])
         try:
-            size = batch(tokens, processes, most)
+            size = fit_batch(tokens, processes, most)
         except UserError:
             continue
         tried += 1
         product = size.max_tokens * size.update_freq * processes
         assert tokens <= product < tokens + size.update_freq * processes
-        assert FEWEST_TOKENS <= size.max_tokens <= most
+        assert MIN_TOKENS <= size.max_tokens <= most
         assert size.update_freq == 1 or (size.update_freq - 1) * processes * most < tokens, "fewer steps would do"
     assert tried > 500
 

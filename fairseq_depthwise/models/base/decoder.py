@@ -21,7 +21,10 @@ _CACHE = "fairseq_depthwise"
 
 
 class StackDecoder(Stack, FairseqIncrementalDecoder):
-    """Token embedding, a stack of decoder layers, and the projection to the vocabulary, which may be the embedding."""
+    """Token embedding, a stack of decoder layers, and the projection to the vocabulary.
+
+    The projection may share the embedding's weights.
+    """
 
     def __init__(
         self,
@@ -32,15 +35,16 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
         connection: Connection,
     ) -> None:
         super().__init__(dictionary)
+        # Stack: sets self.embedding, self.layers and self.connection.
         self.set_up("decoder", config, embedding, layers, connection)
 
-        # The output projection is the embedding table, or a table of its own that is initialized like it.
-        table = embedding.tokens.weight
-        self.output_projection = nn.Linear(table.size(1), table.size(0), bias=False)
+        # Share the embedding's weights, or initialize in the same way.
+        embedding_weight = embedding.tokens.weight
+        self.output_projection = nn.Linear(embedding_weight.size(1), embedding_weight.size(0), bias=False)
         if config.share_decoder_input_output_embed or config.share_all_embeddings:
-            self.output_projection.weight = table
+            self.output_projection.weight = embedding_weight
         else:
-            nn.init.normal_(self.output_projection.weight, mean=0, std=table.size(1) ** -0.5)
+            nn.init.normal_(self.output_projection.weight, mean=0, std=embedding_weight.size(1) ** -0.5)
 
     def forward(
         self,
@@ -66,7 +70,7 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
                 when whole sentences are evaluated, and none in training and in incremental decoding, where nothing
                 uses it.
             alignment_heads: average over this number of heads; by default over all.
-            scored: B x T, True at M positions: only these are projected, and the scores are M x V.
+            scored: B x T mask of the positions to project; the scores are then M x V for the M True positions.
 
         Returns:
             the scores, and ``{"attn": [B x T x S or None], "inner_states": [L + 1 times T x B x C]}``.
@@ -92,12 +96,12 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
             alignment_layer = len(self.layers) - 1
         embedded = self.embedding(prev_output_tokens, incremental_state=incremental_state)  # T x B x C
 
-        # Whole sentences attend to the encoder's output; a step of a search to keys and values in its cache.
-        attend: dict[str, Any]
+        # Whole sentences attend to the encoder's output; incremental decoding attends to keys and values in its cache.
+        layer_arguments: dict[str, Any]
         if incremental_state is None:
             source, padding = _select_rows(encoder_out)
             self_padding = self._find_visible_padding(prev_output_tokens, full_context_alignment)
-            attend = {
+            layer_arguments = {
                 "encoder_output": source,
                 "encoder_padding": padding,
                 "self_padding": self_padding,
@@ -106,31 +110,31 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
         else:
             cache = self._get_cache(incremental_state, encoder_out, prev_output_tokens.size(0))
             cache.begin_step()
-            attend = {"encoder_output": cache.source, "cache": cache}
+            layer_arguments = {"encoder_output": cache.source, "cache": cache}
 
-        output, inner_states, weights = self.run_layers(embedded, alignment_layer, **attend)
+        output, inner_states, weights = self.run_layers(embedded, alignment_layer, **layer_arguments)
         if weights is not None:
             weights = weights[:alignment_heads].float().mean(dim=0)  # heads x B x T x S -> B x T x S
         return output.transpose(0, 1), {"attn": [weights], "inner_states": inner_states}
 
     def run_layers(
-        self, embedded: Tensor, alignment_layer: int | None = None, **attend: Any
+        self, embedded: Tensor, alignment_layer: int | None = None, **layer_arguments: Any
     ) -> tuple[Tensor, list[Tensor], Tensor | None]:
         """Return the stack's output (T x B x C), the embedding and each layer's output, and attention weights.
 
-        The weights (heads x B x T x S or None) are those of ``alignment_layer``; ``attend`` has the layers' other
-        arguments.
+        The weights (heads x B x T x S or None) are those of ``alignment_layer``. Further keyword arguments are passed
+        to every layer.
         """
         weights: Tensor | None = None
 
-        def call(layer: Callable[..., Any], index: int, layer_input: Any) -> Any:
+        def run_layer(layer: Callable[..., Any], index: int, layer_input: Any) -> Any:
             nonlocal weights
-            output, layer_weights = layer(layer_input, need_weights=index == alignment_layer, **attend)
+            output, layer_weights = layer(layer_input, need_weights=index == alignment_layer, **layer_arguments)
             if layer_weights is not None:
                 weights = layer_weights
             return output
 
-        output, inner_states = self.run(embedded, call)
+        output, inner_states = self.run(embedded, run_layer)
         return output, inner_states, weights
 
     def output_layer(self, features: Tensor) -> Tensor:
@@ -155,8 +159,9 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
         Padding on the right lies in the future of every other position, so the causal mask hides it already.
         """
         padding = tokens.eq(self.dictionary.pad())
-        reachable = padding if full_context else padding[:, 0]
-        return padding if reachable.any() else None
+        # Under the causal mask only padding on the left is visible, and then column 0 has some.
+        visible = padding if full_context else padding[:, 0]
+        return padding if visible.any() else None
 
     @staticmethod
     def _get_cache(incremental_state: dict[str, Any], encoder_out: dict[str, list[Tensor]], rows: int) -> DecodingCache:

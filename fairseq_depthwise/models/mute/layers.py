@@ -86,24 +86,24 @@ class MultiUnitEncoderLayer(nn.Module):
     def prepare(
         cls, layers: Sequence[MultiUnitEncoderLayer], embedded: Tensor, padding: Tensor | None
     ) -> list[tuple[Tensor | None, ...]]:
-        """Return for each layer its noise (rows, U x T x B, or None) and the coefficients c of its units (I).
+        """Return for each layer its noise (sources, U x T x B, or None) and the coefficients c of its units (I).
 
         ``embedded`` is what the stack reads, T x B x d; ``padding``: B x T or None.
         """
         length, batch = embedded.size(0), embedded.size(1)
-        rows = [layer.inputs.draw(length, batch, padding, embedded.device) for layer in layers]
-        return list(zip(rows, compute_coefficients(layers), strict=True))
+        sources = [layer.inputs.draw(length, batch, padding, embedded.device) for layer in layers]
+        return list(zip(sources, compute_coefficients(layers), strict=True))
 
     def forward(
-        self, stream: Tensor, padding: Tensor | None, rows: Tensor | None = None, weights: Tensor | None = None
+        self, stream: Tensor, padding: Tensor | None, sources: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
         """Compute T x B x d from T x B x d; ``padding``: B x T, True at padding.
 
-        ``rows`` and ``weights`` come from :meth:`prepare`. Without rows there is no noise; without weights they are
-        computed here.
+        ``sources`` and ``weights`` come from :meth:`prepare`. Without sources there is no noise; without weights they
+        are computed here.
         """
         # 1. Attention: U x T x B x d, with U = 1 while nothing tells the units apart.
-        inputs = self.inputs(self.self_attention_norm(stream), rows)
+        inputs = self.inputs(self.self_attention_norm(stream), sources)
         attended, _ = self.self_attention(inputs, padding)
         attended = stream + self.dropout(attended)
 

@@ -1,14 +1,16 @@
 """Biased inputs: the noise that each unit's input gets in training.
 
-Source: "Multi-Unit Transformers for Neural Machine Translation", Section 3.2. Each noise changes a sentence once, and
-never its padding. A noise is drawn as rows, B x T: for every position, the position whose vector it takes. All
-sentences are drawn at once.
+Source: "Multi-Unit Transformers for Neural Machine Translation", Section 3.2. Each sentence has one swap, shuffle or
+mask (with a mask rate, any number), never of padding.
+
+A noise is drawn for the whole batch at once, as an index tensor ``sources`` (B x T): position t of sentence b takes the
+vector of position ``sources[b, t]``. Swapping the first two tokens of "a b c" is the row ``1 0 2``.
 
 The authors' program draws positions from the padded length, so it swaps tokens with padding, and its ranges stop
 one position short. Here every draw is uniform over the tokens of the sentence, without padding.
 
-A new noise is a function of :class:`Sentences` and :class:`Draw`, and a line of ``NOISES``. One with a rate names the
-option of ``MuteTransformerConfig`` that sets it.
+To add a noise, write a function of :class:`TokenSpans` and :class:`RandomNumbers`, and add it to ``NOISES``. If it has
+a rate, name there the option of ``MuteTransformerConfig`` that sets it.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-#: Greatest distance of two swapped positions, and number of neighbors that are disordered (Section 3.2).
+#: Greatest distance of two swapped positions, and number of neighbors that are shuffled (Section 3.2).
 RANGE = 3
 
 
-class Sentences:
-    """Where the non-padding tokens of a batch are: ``lengths`` (B) from position ``first`` (B) on."""
+class TokenSpans:
+    """Where each sentence's non-padding tokens are: ``lengths[b]`` positions from ``first[b]`` on."""
 
     def __init__(self, padding: Tensor) -> None:
         self.padding = padding
@@ -36,12 +38,12 @@ class Sentences:
         positions = torch.arange(last + 1, device=padding.device)
         self.first = torch.where(padding, last, positions).amin(dim=1)
 
-    def in_order(self) -> Tensor:
-        """Return rows, B x T, that change nothing: every position takes its own vector."""
+    def identity_indices(self) -> Tensor:
+        """Return sources, B x T, that change nothing: every position takes its own vector."""
         return torch.arange(self.padding.size(1), device=self.padding.device).expand(self.padding.shape)
 
 
-class Draw:
+class RandomNumbers:
     """Random numbers from a generator on the CPU, so that they are the same on every device."""
 
     def __init__(self, generator: torch.Generator, device: torch.device) -> None:
@@ -52,83 +54,84 @@ class Draw:
         """Draw numbers uniform in [0, 1)."""
         return torch.rand(*shape, generator=self._generator, dtype=torch.float64).to(self._device, non_blocking=True)
 
-    def below(self, numbers: Tensor) -> Tensor:
+    def integers_below(self, limits: Tensor) -> Tensor:
         """Draw B integers, each uniform in 0 to n - 1; 0 where n is 0 or less."""
-        return (self.fractions(len(numbers)) * numbers).long().clamp(min=0)
+        return (self.fractions(len(limits)) * limits).long().clamp(min=0)
 
 
-def identity(sentences: Sentences, draw: Draw) -> Tensor:
-    """Return rows, B x T, that change nothing."""
-    return sentences.in_order()
+def identity(sentences: TokenSpans, random: RandomNumbers) -> Tensor:
+    """Return sources, B x T, that change nothing."""
+    return sentences.identity_indices()
 
 
-def swap(sentences: Sentences, draw: Draw) -> Tensor:
-    """Swap two positions, at most ``RANGE`` apart; a sentence of one token stays as it is. Return rows, B x T.
+def swap(sentences: TokenSpans, random: RandomNumbers) -> Tensor:
+    """Swap two positions, at most ``RANGE`` apart; a sentence of one token stays as it is. Return sources, B x T.
 
     The first position is uniform over the sentence, the second over all others within reach of the first.
     """
-    first = draw.below(sentences.lengths)
-    low = (first - RANGE).clamp(min=0)
-    high = torch.minimum(first + RANGE, sentences.lengths - 1)
+    # i and j count from the sentence's first token.
+    i = random.integers_below(sentences.lengths)
+    low = (i - RANGE).clamp(min=0)
+    high = torch.minimum(i + RANGE, sentences.lengths - 1)
 
-    # The first position itself is no candidate: draw from one number fewer, and skip over it.
-    second = low + draw.below(high - low)
-    second = torch.where(high > low, second + (second >= first), first)
+    # j differs from i: draw from one number fewer, and skip over i.
+    j = low + random.integers_below(high - low)
+    j = torch.where(high > low, j + (j >= i), i)
 
-    pair = torch.stack([first, second], dim=1) + sentences.first[:, None]  # B x 2
-    return sentences.in_order().scatter(1, pair, pair.flip(1))
+    pair = torch.stack([i, j], dim=1) + sentences.first[:, None]  # B x 2
+    return sentences.identity_indices().scatter(1, pair, pair.flip(1))
 
 
-def disorder(sentences: Sentences, draw: Draw) -> Tensor:
-    """Shuffle ``RANGE`` neighbors; all orders, the old one included, are equally probable. Return rows, B x T.
+def disorder(sentences: TokenSpans, random: RandomNumbers) -> Tensor:
+    """Shuffle ``RANGE`` neighbors; all orders, the old one included, are equally probable. Return sources, B x T.
 
     The position of the first neighbor is uniform; a shorter sentence is shuffled as a whole.
     """
     width = sentences.lengths.clamp(max=RANGE)
-    begin = sentences.first + draw.below(sentences.lengths - width + 1)
+    begin = sentences.first + random.integers_below(sentences.lengths - width + 1)
     steps = torch.arange(RANGE, device=begin.device)
     outside = steps >= width[:, None]  # B x RANGE
 
     # Sorting random keys shuffles. Beyond the end of a short sentence keys are larger than all random ones, so that
     # these positions stay at their place.
-    keys = torch.where(outside, 1.0 + steps, draw.fractions(len(begin), RANGE))
+    keys = torch.where(outside, 1.0 + steps, random.fractions(len(begin), RANGE))
     order = torch.where(outside, steps, keys.argsort(dim=1))
 
-    # Near the right end of the batch, positions outside of a short sentence may lie beyond T: pad, and cut off again.
+    # A short sentence's unused places may lie beyond T: append RANGE scratch columns, which are cut off below.
     places = begin[:, None] + steps
-    rows = F.pad(sentences.in_order(), (0, RANGE))
-    rows = rows.scatter(1, places, begin[:, None] + order)
-    return rows[:, : sentences.padding.size(1)]
+    sources = F.pad(sentences.identity_indices(), (0, RANGE))
+    sources = sources.scatter(1, places, begin[:, None] + order)
+    return sources[:, : sentences.padding.size(1)]
 
 
-def mask(sentences: Sentences, draw: Draw, rate: float) -> Tensor:
-    """Mask positions: they take the mask vector, whose row is T. Return rows, B x T.
+def mask(sentences: TokenSpans, random: RandomNumbers, rate: float) -> Tensor:
+    """Mask positions: they take the mask vector, whose index is T. Return sources, B x T.
 
     With rate 0 one position of each sentence is masked (the paper); otherwise each token with this probability
     (the authors' program, 0.1).
     """
     length = sentences.padding.size(1)
-    rows = sentences.in_order()
+    sources = sentences.identity_indices()
     if rate > 0:
-        masked = draw.fractions(*sentences.padding.shape) < rate
-        return rows.masked_fill(masked & ~sentences.padding, length)
+        masked = random.fractions(*sentences.padding.shape) < rate
+        return sources.masked_fill(masked & ~sentences.padding, length)
 
-    place = (sentences.first + draw.below(sentences.lengths))[:, None]  # B x 1
+    place = (sentences.first + random.integers_below(sentences.lengths))[:, None]  # B x 1
     # A sentence without tokens has nothing to mask.
-    row = torch.where(sentences.lengths[:, None] > 0, length, rows.gather(1, place))
-    return rows.scatter(1, place, row)
+    source = torch.where(sentences.lengths[:, None] > 0, length, sources.gather(1, place))
+    return sources.scatter(1, place, source)
 
 
 class Noise(NamedTuple):
     """One choice of ``--unit-inputs``.
 
     Attributes:
-        rows: draws rows, B x T, from sentences, random numbers and, with ``rate_option``, a rate.
+        draw: function (sentences, random[, rate]) that returns the sources, B x T.
         rate_option: the field of ``MuteTransformerConfig`` with the rate; None for a noise without one.
-        masks: whether row T is among the rows, which is a learned vector in place of a position.
+        masks: whether the sources may be T, the index of a learned vector.
     """
 
-    rows: Callable[..., Tensor]
+    draw: Callable[..., Tensor]
     rate_option: str | None = None
     masks: bool = False
 
@@ -170,14 +173,14 @@ class UnitInputs(nn.Module):
             nn.init.normal_(self.mask_vector, std=embed_dim**-0.5)
 
     def draw(self, length: int, batch: int, padding: Tensor | None, device: torch.device) -> Tensor | None:
-        """Draw the rows that each position of each unit takes, U x T x B; return None for no noise.
+        """Draw the sources of each unit, U x T x B; return None for no noise.
 
         Nothing is drawn in evaluation. ``padding``: B x T, True at padding.
         """
         if not self.training or not self.noise_rate or set(self.noises) == {"identity"}:
             return None
 
-        # fairseq seeds torch's generator for every update, alike in all processes, which must draw different noise.
+        # fairseq seeds torch identically in all processes at each update; add the rank so that their noise differs.
         generator = torch.Generator()
         generator.manual_seed(int(torch.randint(2**31, ())) + _rank())
         is_on = float(torch.rand((), generator=generator)) < self.noise_rate
@@ -186,17 +189,20 @@ class UnitInputs(nn.Module):
 
         if padding is None:
             padding = torch.zeros(batch, length, dtype=torch.bool, device=device)
-        sentences, draw = Sentences(padding), Draw(generator, device)
-        rows = []
+        sentences = TokenSpans(padding)
+        random = RandomNumbers(generator, device)
+        sources = []
         for name in self.noises:
             noise = NOISES[name]
-            rate = [] if noise.rate_option is None else [self.rates_of_noises.get(name, 0.0)]
-            rows.append(noise.rows(sentences, draw, *rate))
-        return torch.stack(rows).transpose(1, 2)
+            if noise.rate_option is None:
+                sources.append(noise.draw(sentences, random))
+            else:
+                sources.append(noise.draw(sentences, random, self.rates_of_noises.get(name, 0.0)))
+        return torch.stack(sources).transpose(1, 2)
 
-    def forward(self, values: Tensor, rows: Tensor | None) -> Tensor:
+    def forward(self, values: Tensor, sources: Tensor | None) -> Tensor:
         """Compute U x T x B x d from T x B x d, with U = 1 where all units read the same."""
-        if rows is None:
+        if sources is None:
             # PyTorch's data parallel wrapper wants to see every parameter in every forward of training.
             unused = self.mask_vector.sum() * 0 if self.training and self.mask_vector is not None else 0
             return (values + unused).unsqueeze(0)
@@ -207,9 +213,9 @@ class UnitInputs(nn.Module):
             values = torch.cat([values, masked])
 
         # Selecting from one list of T B vectors has a cheaper backward pass than indexing with two numbers.
-        batch = rows.size(2)
-        places = rows * batch + torch.arange(batch, device=rows.device)
-        return values.flatten(0, 1).index_select(0, places.flatten()).view(*rows.shape, values.size(2))
+        batch = sources.size(2)
+        places = sources * batch + torch.arange(batch, device=sources.device)
+        return values.flatten(0, 1).index_select(0, places.flatten()).view(*sources.shape, values.size(2))
 
 
 def _rank() -> int:

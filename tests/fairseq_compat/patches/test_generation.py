@@ -151,7 +151,7 @@ def test_an_unknown_word_becomes_the_one_that_it_attends_to(alignment: str, tmp_
     pairs: list[Any] = [(place, number) for number, place in enumerate(attended)]
     rows = [[f"{float(column == place):.6f}" for column in range(5)] for place in [*attended, 4]]
     hypothesis = {"tokens": tokens, "alignment": pairs if alignment == "hard" else rows}
-    assert unknown.replaced(hypothesis, read, words, {target.eos()}) == ["o@@", "Ä", "x", "Ä"]
+    assert unknown.replace(hypothesis, read, words, {target.eos()}) == ["o@@", "Ä", "x", "Ä"]
 
 
 @pytest.mark.parametrize("line", [b"one\n", b"one two three\n", b"\n", b"\xff x\n"])

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fairseq_depthwise.models.mute import noise as unit_noise
-from fairseq_depthwise.models.mute.noise import Draw, Sentences, UnitInputs, disorder, identity, mask, swap
+from fairseq_depthwise.models.mute.noise import RandomNumbers, TokenSpans, UnitInputs, disorder, identity, mask, swap
 
 CPU = torch.device("cpu")
 
@@ -37,8 +37,8 @@ def padding_of(*sentences: tuple[int, int, int]) -> Tensor:
     return torch.tensor([[True] * left + [False] * real + [True] * right for left, real, right in sentences])
 
 
-def draw(seed: int = 1) -> Draw:
-    return Draw(torch.Generator().manual_seed(seed), CPU)
+def draw(seed: int = 1) -> RandomNumbers:
+    return RandomNumbers(torch.Generator().manual_seed(seed), CPU)
 
 
 # --- all outcomes ----------------------------------------------------------------------------------------------------
@@ -100,12 +100,12 @@ def assert_distributed(rows: Tensor, left: int, length: int, changes: Iterator[t
 
 
 #: Noise -> how it is drawn, and for a sentence of so many tokens in a batch that wide, all that it may change.
-NOISES: dict[str, tuple[Callable[[Sentences, Draw], Tensor], Callable[[int, int], Iterator[Any]]]] = {
+NOISES: dict[str, tuple[Callable[[TokenSpans, RandomNumbers], Tensor], Callable[[int, int], Iterator[Any]]]] = {
     "identity": (identity, lambda real, wide: iter([({}, 1.0)])),
     "swap": (swap, lambda real, wide: naive_swap(real) if real else iter([({}, 1.0)])),
     "disorder": (disorder, lambda real, wide: naive_disorder(real)),
-    "one mask": (lambda sentences, draw: mask(sentences, draw, 0.0), naive_mask),
-    "masks": (lambda sentences, draw: mask(sentences, draw, 0.4), lambda real, wide: naive_masks(real, wide, 0.4)),
+    "one mask": (lambda sentences, random: mask(sentences, random, 0.0), naive_mask),
+    "masks": (lambda sentences, random: mask(sentences, random, 0.4), lambda real, wide: naive_masks(real, wide, 0.4)),
 }
 
 
@@ -115,7 +115,7 @@ def test_every_outcome_comes_as_often_as_it_should(name: str, batch: list[tuple[
     """For every kind of sentence of a mixed batch."""
     noise, changes = NOISES[name]
     padding = padding_of(*batch).repeat(COPIES, 1)
-    rows = noise(Sentences(padding), draw())
+    rows = noise(TokenSpans(padding), draw())
     assert rows.shape == padding.shape
     for number, (left, real, right) in enumerate(batch):
         wide = left + real + right
