@@ -53,9 +53,10 @@ def check_whole_word_masking(original: Any, args: Any, dictionary: Any) -> Any:
         args = None if configuration is None else configuration.get("bpe")
     bpe = encoders.build_bpe(args)
     if bpe is not None and not hasattr(bpe, "is_beginning_of_word"):
+        name = getattr(args, "_name", None) or getattr(args, "bpe", None)
         raise UserError(
-            f"--bpe of the class {type(bpe).__name__} does not show where words begin, so whole words cannot be "
-            "masked; give sentencepiece, gpt2, bert or hf_byte_bpe, or leave --bpe out to mask tokens"
+            f"--bpe {name} does not show where words begin, so whole words cannot be masked; give sentencepiece, "
+            "gpt2, bert or hf_byte_bpe, or leave --bpe out to mask tokens"
         )
     return original(args, dictionary)
 

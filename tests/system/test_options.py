@@ -134,9 +134,21 @@ def test_what_has_no_effect_is_refused(command: str) -> None:
     require_effects(command, ["data", "--num-workers", "3"])
 
 
-@pytest.mark.parametrize("words", ["--ddp-backend slowmo --slowmo-momentum 0.1", "--sampling-method=temperature"])
-def test_an_option_has_an_effect_with_the_value_that_it_needs(words: str) -> None:
-    require_effects("train", words.split())
+@pytest.mark.parametrize(
+    ("option", "needed", "other"),
+    [
+        ("--slowmo-momentum 0.1", "--ddp-backend slowmo", "--ddp-backend legacy_ddp"),
+        ("--use-sharded-state", "--ddp-backend=fully_sharded", "--ddp-backend=slowmo"),
+        ("--sampling-temperature 2", "--sampling-method temperature", "--sampling-method concat"),
+    ],
+)
+def test_an_option_has_an_effect_with_the_value_that_it_needs(option: str, needed: str, other: str) -> None:
+    require_effects("train", [*option.split(), *needed.split()])
+    with pytest.raises(UserError, match=option.split()[0]):
+        require_effects("train", [*option.split(), *other.split()])
+
+
+def test_one_process_is_what_a_command_has() -> None:
     require_effects("generate", ["--distributed-world-size=1"])
 
 

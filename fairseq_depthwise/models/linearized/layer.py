@@ -85,8 +85,8 @@ class LinearizedLayer(nn.Module):
 
     def _linear(self, state: Any) -> Any:
         # Layers of value residuals have more to pass on than the stream.
-        carried = getattr(self.intact, "carried", None)
-        past = state if carried is None else carried(state)
+        pass_values = getattr(self.intact, "with_first_values", None)
+        past = state if pass_values is None else pass_values(state)
         mapped = self.linear(get_mapped_part(state, self.which))
         output = replace_mapped_part(past, mapped, self.which)
         if not self.returned_besides:
