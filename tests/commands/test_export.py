@@ -124,6 +124,7 @@ def test_translations_without_fairseq_are_the_models(paths: list[str], data: str
             assert len(set(scores)) == len(LINES)
 
 
+@pytest.mark.long
 def test_one_direction_of_many(tmp_path: Path) -> None:
     data = multilingual_data(tmp_path / "data-bin")
     checkpoint = multilingual_checkpoint(tmp_path, "--encoder-langtok", "src", "--decoder-langtok")

@@ -23,6 +23,7 @@ START = 120.0
 
 
 @pytest.mark.parametrize("signalled", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+@pytest.mark.long
 def test_from_the_start_to_a_signal_during_a_request(signalled: signal.Signals, data: str, tmp_path: Path) -> None:
     path = checkpoint_of(tmp_path, "depthwise_lstm_transformer")
     command = [

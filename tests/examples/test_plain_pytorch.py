@@ -30,6 +30,7 @@ assert (sys.meta_path, torch.load, "fairseq_compat.patches" in sys.modules) == (
 OF_TENSORS = ["cell", "layers", "layer", "noise", "order", "attention", "similarity"]
 
 
+@pytest.mark.long
 def test_a_language_model_learns_without_fairseq() -> None:
     text = "the lazy cat sleeps and the dog barks. " * 20
     folders = ["modules/**/*.py", *(f"models/**/{name}.py" for name in OF_TENSORS)]

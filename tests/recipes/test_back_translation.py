@@ -11,7 +11,7 @@ import pytest
 from corpus_mirror import own_pairs
 from recipe_runs import Work, files_of, lines, small, times_of
 
-pytestmark = pytest.mark.xdist_group("recipes")
+pytestmark = [pytest.mark.xdist_group("recipes"), pytest.mark.long]
 
 _UPDATES = [*small(), "--max-update=2", "--save-interval-updates=2"]
 

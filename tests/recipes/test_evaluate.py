@@ -54,6 +54,7 @@ def hours_in(log: Path) -> float:
     return sum(seconds.values()) / 3600
 
 
+@pytest.mark.long
 def test_hours_and_the_share_saved(grown: Work, printed: str) -> None:
     systems = grown.folder / "systems"
     log = systems / "sdt" / "train.log"
@@ -75,6 +76,7 @@ def test_hours_and_the_share_saved(grown: Work, printed: str) -> None:
     assert float(share.removesuffix("%")) == pytest.approx(100 * (1 - hours / deep), abs=0.1)
 
 
+@pytest.mark.long
 def test_reports_have_the_size_of_the_grown_model(grown: Work) -> None:
     logs = [grown.folder / "systems" / system / "train.log" for system in ("deep_blocks", "sdt")]
     command = [sys.executable, "-m", "fairseq_depthwise", "report", *map(str, logs), "--json"]
@@ -83,6 +85,7 @@ def test_reports_have_the_size_of_the_grown_model(grown: Work) -> None:
     assert sdt["summary"]["hours"] == pytest.approx(hours_in(logs[1]), rel=0.001)
 
 
+@pytest.mark.long
 def test_means_over_test_sets(grown: Work, printed: str) -> None:
     systems = grown.folder / "systems"
     documents = [json.loads((systems / f"sdt.{test}.scores.json").read_text()) for test in TESTS]
@@ -123,6 +126,7 @@ def test_decoding_speed(grown: Work) -> None:
     ("environment", "word"),
     [({"PRECISION": "fp16", "GPUS": "0"}, "PRECISION=fp16"), ({"BATCH_SENTENCES": "none"}, "BATCH_SENTENCES=none")],
 )
+@pytest.mark.long
 def test_speeds_that_cannot_be_measured(grown: Work, environment: dict[str, str], word: str) -> None:
     assert word in grown.run("evaluate", "sdt", "--speed", status=1, **environment).stderr
 

@@ -17,7 +17,7 @@ from translated_sets import evaluation_sets
 from fairseq_depthwise.evaluation.scores import TranslationMetric, detokenize, join_compounds
 from recipes import RECIPES
 
-pytestmark = pytest.mark.xdist_group("recipes")
+pytestmark = [pytest.mark.xdist_group("recipes"), pytest.mark.long]
 
 RECIPE, TEST = "wmt14_en_de", "newstest2014"
 

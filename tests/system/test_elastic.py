@@ -158,6 +158,7 @@ def assert_same_training(one: Path, other: Path) -> None:
         torch.testing.assert_close(second["model"][name], tensor, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.long
 def test_a_killed_process_comes_back_while_the_model_grows(
     forked_python: ForkedPython, copy_reverse_data: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:

@@ -229,6 +229,7 @@ def test_models_that_refine_are_trained_and_translate(
         assert option in refusal(*translate, option, stdin=text)
 
 
+@pytest.mark.long
 def test_a_context_leaves_tokens_to_evaluate(
     run_command: RunCommand, refusal: Callable[..., str], copy_reverse_text: Path, tmp_path: Path
 ) -> None:
@@ -253,6 +254,7 @@ def test_a_context_leaves_tokens_to_evaluate(
     assert len(losses) == 1
 
 
+@pytest.mark.long
 def test_a_language_model_has_the_dictionary_of_the_translations(
     run_command: RunCommand,
     refusal: Callable[..., str],

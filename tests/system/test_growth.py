@@ -90,6 +90,7 @@ def test_stages_in_updates_follow_the_plan(whole: tuple[Path, str]) -> None:
 # --- killing, going on -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_killed_at_any_moment_and_repeated_is_never_stopped(
     grow: Callable[..., str], whole: tuple[Path, str], copy_reverse_data: Path, forked_python: ForkedPython,
     tmp_path: Path,
@@ -139,6 +140,7 @@ def test_the_depthwise_model_grows_on_both_sides(grow: Callable[..., str], tmp_p
 # --- what comes out --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_bleu_is_measured_by_the_grown_model(
     grow: Callable[..., str], run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path
 ) -> None:

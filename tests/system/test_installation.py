@@ -80,6 +80,7 @@ def test_wheel_holds_both_packages_and_the_hook(wheel: Path) -> None:
         assert {*written, f"{package}/py.typed"} <= set(names)
 
 
+@pytest.mark.long
 def test_installed_used_and_uninstalled(
     wheel: Path, copy_reverse_data: Path, tiny_model_options: Callable[[str], list[str]], tmp_path: Path
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_model_trains_goes_on_and_translates(
 # --- growing ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_growing_within_an_epoch(
     train: Callable[..., str], run_command: RunCommand, data: Path, tmp_path: Path
 ) -> None:

@@ -52,6 +52,7 @@ def test_stopped_and_resumed_is_never_stopped(train: Callable[..., str], tmp_pat
     assert_same_state(tmp_path / "whole/checkpoint_last.pt", tmp_path / "parts/checkpoint_last.pt")
 
 
+@pytest.mark.long
 def test_a_finished_run_stays_finished(train: Callable[..., str], tmp_path: Path) -> None:
     """At a rate of 0 no validation is better than the first; a resumed run goes on counting them."""
     options = ["--max-tokens", 2000, "--lr", 0, "--patience", 3, "--no-epoch-checkpoints", "--max-epoch"]

@@ -94,6 +94,7 @@ FALLING = [
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_copy_and_reverse_is_memorized(
     run_command: RunCommand, copy_reverse_data: Path, copy_reverse_text: Path,
     tiny_model_options: Callable[[str], list[str]], tmp_path: Path,
