@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from fairseq_compat import provenance
 from fairseq_compat.errors import UserError
 from fairseq_compat.generation_options import require_dropout, require_end, require_used
-from fairseq_compat.literals import dictionary
+from fairseq_compat.literals import dictionary, evaluate
 from fairseq_compat.unknown_words import UnknownWords
 
 #: fairseq prints base-2 logarithms.
@@ -101,6 +101,11 @@ def load(cfg: Any, subset: str | None = None) -> Loaded:
         numpy.random.seed(cfg.common.seed)
         utils.set_torch_seed(cfg.common.seed)
     overrides = dictionary("--model-overrides", cfg.common_eval.model_overrides)
+    modules = cfg.generation.retain_dropout_modules
+    if isinstance(modules, str):
+        # fairseq would look for each module's name anywhere within the string.
+        is_list = modules.startswith(("[", "("))
+        cfg.generation.retain_dropout_modules = list(evaluate(modules)) if is_list else modules.split(",")
     task = tasks.setup_task(cfg.task)
     require_recorded(overrides, cfg)
     models, saved_cfg = checkpoint_utils.load_model_ensemble(
