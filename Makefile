@@ -74,7 +74,7 @@ bench-gpu: $(READY)
 	$(BIN)/python benchmarks/tables.py docs/benchmarks.md
 	$(BIN)/python -m pytest -m gpu
 
-# Tests on all supported Pythons, with the lowest and the newest versions: docs/matrix.md. MATRIX="--python 3.12": fewer.
+# Tests on all supported Pythons, with the lowest and the newest versions: docs/compatibility.md. MATRIX="--python 3.12": fewer.
 matrix: $(READY)
 	$(BIN)/nox $(MATRIX)
 

@@ -2,7 +2,7 @@
 
 glibc, the C library of most Linux distributions, maps every large block anew and unmaps it when it is freed, and the
 system clears each of its pages when it is first touched. A step of training or of a beam search frees and allocates
-blocks of the same sizes again and again; if they are kept, there are no page faults (docs/depthwise_speed.md).
+blocks of the same sizes again and again; if they are kept, there are no page faults (docs/training.md).
 """
 
 from __future__ import annotations
