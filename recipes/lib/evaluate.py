@@ -24,15 +24,19 @@ from mean_scores import mean_scores, means_table
 from recipe_step import run_folder, run_step, write_json
 from result_tables import ResultTable
 from systems import Published
-from trained_runs import average_suffix, checkpoint_of, results_of, seeds_to_evaluate, with_average
+from trained_runs import average_of, average_suffix, checkpoint_of, results_of, seeds_to_evaluate, with_average
 from training_times import times_table, training_times
 from translated_sets import EvaluationSet, evaluation_sets, translate_sets
 
+from fairseq_compat import checkpoints
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.significance import paired_test
 from fairseq_depthwise.evaluation.translations import read_lines
 from fairseq_depthwise.tables import spread
 from recipes import RECIPES, baselines_of, system_of
+
+#: What programs of a user's own take from here: the average that is scored, and the reader and writer of checkpoints.
+__all__ = ["average_of", "checkpoints", "evaluate", "report", "score_seeds"]
 
 
 def main() -> None:
