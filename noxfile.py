@@ -16,7 +16,7 @@ from fairseq_compat.versions import INSTALL_FAIRSEQ, PYTHON, SUPPORTED  # the fo
 PINNED = ("torch", "numpy", "omegaconf")
 TESTS = ("tests/system/test_installation.py", "tests/system/test_stock_commands.py", "tests/fairseq_compat")
 
-first, end = (int(version.removeprefix("3.")) for version in (PYTHON.first, PYTHON.end))
+first, below = (int(version.removeprefix("3.")) for version in (PYTHON.first, PYTHON.below))
 
 
 def lowest(is_new: bool) -> list[str]:
@@ -27,7 +27,7 @@ def lowest(is_new: bool) -> list[str]:
     return [f"{name}=={versions[name]}.*" for name in PINNED]
 
 
-@nox.session(python=[f"3.{minor}" for minor in range(first, end)])
+@nox.session(python=[f"3.{minor}" for minor in range(first, below)])
 @nox.parametrize("versions", [nox.param(name, id=name) for name in ("lowest", "newest")])
 def matrix(session: nox.Session, versions: str) -> None:
     """Install the project and its tests into a fresh environment, and run the named tests, or a choice."""

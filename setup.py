@@ -50,7 +50,7 @@ setup(
     license="MIT",
     packages=find_packages(include=["fairseq_depthwise*", "fairseq_compat*"]),
     package_data={"fairseq_depthwise": ["py.typed", "serving/http/page/*"], "fairseq_compat": ["py.typed"]},
-    python_requires=f">={PYTHON.first},<{PYTHON.end}",
+    python_requires=f">={PYTHON.first},<{PYTHON.below}",
     # fairseq itself is left out: a current pip cannot meet its pins. See "Installing" in docs/getting_started.md.
     install_requires=[
         *(supported.requirement for supported in SUPPORTED),

@@ -18,15 +18,15 @@ INSTALL_FAIRSEQ = f"pip install --no-deps fairseq=={FAIRSEQ_VERSION}"
 
 @dataclass(frozen=True)
 class Supported:
-    """A distribution and the versions it is tested with: from ``first``, up to but without ``end``."""
+    """A distribution and the versions it is tested with: from ``first``, and below ``below``."""
 
     distribution: str
     first: str
-    end: str
+    below: str
 
     @property
     def requirement(self) -> str:
-        return f"{self.distribution}>={self.first},<{self.end}"
+        return f"{self.distribution}>={self.first},<{self.below}"
 
     @property
     def fix(self) -> str:
@@ -36,25 +36,25 @@ class Supported:
         return f"pip install '{self.requirement}'" if self.distribution != "python" else f"use {self.requirement}"
 
     def admits(self, version: str) -> bool:
-        return _as_numbers(self.first) <= _as_numbers(version) < _as_numbers(self.end)
+        return _as_numbers(self.first) <= _as_numbers(version) < _as_numbers(self.below)
 
 
-PYTHON = Supported("python", "3.10", "3.14")
-FAIRSEQ = Supported("fairseq", FAIRSEQ_VERSION, FAIRSEQ_VERSION + ".1")
+PYTHON = Supported("python", first="3.10", below="3.14")
+FAIRSEQ = Supported("fairseq", first=FAIRSEQ_VERSION, below=FAIRSEQ_VERSION + ".1")
 
 SUPPORTED: tuple[Supported, ...] = (
-    Supported("torch", "2.6", "2.16"),
-    Supported("numpy", "1.26", "3"),
-    Supported("hydra-core", "1.3", "1.4"),
-    Supported("omegaconf", "2.3", "2.4"),
-    Supported("sacrebleu", "2.3", "3"),
-    Supported("bitarray", "2", "4"),
-    Supported("regex", "2022", "2100"),
-    Supported("tqdm", "4", "5"),
-    Supported("sentencepiece", "0.1.99", "0.3"),
-    Supported("subword-nmt", "0.3.8", "0.4"),
-    Supported("sacremoses", "0.1", "0.3"),
-    Supported("filelock", "3.12", "5"),
+    Supported("torch", first="2.6", below="2.16"),
+    Supported("numpy", first="1.26", below="3"),
+    Supported("hydra-core", first="1.3", below="1.4"),
+    Supported("omegaconf", first="2.3", below="2.4"),
+    Supported("sacrebleu", first="2.3", below="3"),
+    Supported("bitarray", first="2", below="4"),
+    Supported("regex", first="2022", below="2100"),
+    Supported("tqdm", first="4", below="5"),
+    Supported("sentencepiece", first="0.1.99", below="0.3"),
+    Supported("subword-nmt", first="0.3.8", below="0.4"),
+    Supported("sacremoses", first="0.1", below="0.3"),
+    Supported("filelock", first="3.12", below="5"),
 )
 
 
@@ -63,25 +63,25 @@ EXTRAS: dict[str, tuple[Supported, ...]] = {
     # What writes and runs ONNX files. Older versions of onnxscript cannot export with the newest PyTorch, or write
     # operators that are refused on reading.
     "onnx": (
-        Supported("onnx", "1.17", "2"),
-        Supported("onnxscript", "0.7.2", "1"),
-        Supported("onnxruntime", "1.20", "2"),
+        Supported("onnx", first="1.17", below="2"),
+        Supported("onnxscript", first="0.7.2", below="1"),
+        Supported("onnxruntime", first="1.20", below="2"),
     ),
     # What writes and reads weights in a format of many programs.
-    "safetensors": (Supported("safetensors", "0.4", "1"),),
+    "safetensors": (Supported("safetensors", first="0.4", below="1"),),
     # What figures and the nearest permutation need.
-    "analysis": (Supported("matplotlib", "3.8", "4"), Supported("scipy", "1.11", "2")),
+    "analysis": (Supported("matplotlib", first="3.8", below="4"), Supported("scipy", first="1.11", below="2")),
     # What report reads event files with.
-    "tensorboard": (Supported("tensorboard", "2.20", "3"),),
+    "tensorboard": (Supported("tensorboard", first="2.20", below="3"),),
     # What translates large texts on several machines.
-    "ray": (Supported("ray", "2.55", "3"),),
+    "ray": (Supported("ray", first="2.55", below="3"),),
     # The server of fairseq-depthwise serve.
     "serve": (
-        Supported("fastapi", "0.162", "1"),
-        Supported("pydantic", "2.9", "3"),
-        Supported("prometheus-client", "0.20", "1"),
-        Supported("starlette", "1.7", "2"),
-        Supported("uvicorn", "0.30", "1"),
+        Supported("fastapi", first="0.162", below="1"),
+        Supported("pydantic", first="2.9", below="3"),
+        Supported("prometheus-client", first="0.20", below="1"),
+        Supported("starlette", first="1.7", below="2"),
+        Supported("uvicorn", first="0.30", below="1"),
     ),
 }
 

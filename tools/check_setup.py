@@ -10,13 +10,13 @@ import sys
 import sysconfig
 
 # This has to run on the interpreter that is too old, so it keeps to what every Python 3 has.
-FIRST, END = (3, 10), (3, 14)
+FIRST, BELOW = (3, 10), (3, 14)
 
 
 def problem(venv, same_python):  # type: ignore[no-untyped-def]  # for Pythons before annotations
     """Return the first problem, or None; with ``same_python`` also an existing ``venv`` of another version."""
     version = sys.version_info[:2]
-    if not FIRST <= version < END:
+    if not FIRST <= version < BELOW:
         return "{} is Python {}.{}; use 3.10 to 3.13: make setup PYTHON=python3.12".format(sys.executable, *version)
     existing = os.path.join(venv, "bin", "python")
     if same_python and os.path.exists(existing):

@@ -182,7 +182,10 @@ def format_report(report: StackReport) -> str:
     """Return a table of the gates and norms of each cell, or of the weights of connections."""
     if not _has_cells(report):
         return connection_weights.format_report(report)
-    legend = "gates: mean, deviation and share of values below 0.1 and above 0.9; norms (L2): mean and deviation\n"
+    legend = (
+        f"gates: mean, deviation and share of values below {SHUT:g} and above {OPEN:g}; "
+        "norms (L2): mean and deviation\n"
+    )
     if any(row.cell for row in _collect_cells(report)):
         legend += "two cells in a layer: a between its attentions, b above both\n"
     return report.format_tables(legend, _format_rows)
@@ -191,7 +194,7 @@ def format_report(report: StackReport) -> str:
 def _format_rows(rows: Sequence[CellStatistics]) -> list[list[str]]:
     header = ["layer"]
     for name in rows[0].gates:
-        header += [_format_gate_name(name), "<0.1", ">0.9"]
+        header += [_format_gate_name(name), f"<{SHUT:g}", f">{OPEN:g}"]
     header += ["cell norm", "output norm"]
     lines = [header]
     for row in rows:

@@ -17,7 +17,7 @@ from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth
 from fairseq_depthwise.growth.layer_sources import block_size, layer_sources, require_known
 from fairseq_depthwise.growth.parameter_map import drawing_from, map_parameters, zero_new_branches
 from fairseq_depthwise.modules.stack import SIDES
-from fairseq_depthwise.optim.restart_schedule import add_restart
+from fairseq_depthwise.optim.restarts import add_restart
 
 if TYPE_CHECKING:
     from fairseq_depthwise.checkpoints.checkpoint import Checkpoint

@@ -15,7 +15,7 @@ from fairseq_depthwise.checkpoints.sizes import count_parameters, depths_in
 from fairseq_depthwise.growth.resuming import last_epoch, stages_in
 from fairseq_depthwise.growth.stages import parse_stages
 from fairseq_depthwise.modules.stack import SIDES
-from fairseq_depthwise.optim.restart_schedule import restarts_in
+from fairseq_depthwise.optim.restarts import restarts_in
 
 
 def summarize(state: Mapping[str, Any], name: str) -> dict[str, Any]:

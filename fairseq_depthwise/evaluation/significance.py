@@ -54,8 +54,8 @@ def paired_test(
     The bootstrap is one-sided (its differences are centered after their absolute values are taken): a two-sided p value
     is about twice as large. Approximate randomization is two-sided. sacreBLEU treats the seed 0 as no seed.
 
-    Accuracy has the exact two-sided sign test instead: many resamples differ exactly as much as the systems do, and
-    sacreBLEU counts only larger differences.
+    Metrics of answers, such as accuracy, have the exact two-sided sign test instead: many resamples differ exactly as
+    much as the systems do, and sacreBLEU counts only larger differences.
 
     Raises:
         UserError: a text is given in place of its lines, or numbers of lines differ.
@@ -63,7 +63,8 @@ def paired_test(
     for hypotheses in (base, system):
         require_lines(hypotheses, references)
     if metric.scores_answers:
-        return sign_test(_find_right_answers(base, references), _find_right_answers(system, references))
+        base_answers = _find_right_answers(metric, base, references)
+        return sign_test(base_answers, _find_right_answers(metric, system, references))
     os.environ["SACREBLEU_SEED"] = str(seed)  # PairedTest reads it
     systems: list[tuple[str, Sequence[str]]] = [("base", metric.prepare(base)), ("system", metric.prepare(system))]
     prepared = [metric.prepare(reference) for reference in references]
@@ -76,13 +77,16 @@ def paired_test(
     return 1.0 if base_result.score == system_result.score else float(system_result.p_value)
 
 
-def _find_right_answers(sentences: Sequence[str], references: Sequence[Sequence[str]]) -> list[bool]:
-    """Return, for each sentence, whether it equals one of its references, as in :class:`Accuracy`."""
-    correct = []
-    for sentence, *answers in zip(sentences, *references, strict=True):
-        stripped = {answer.strip() for answer in answers}
-        correct.append(sentence.strip() in stripped)
-    return correct
+def _find_right_answers(
+    metric: TranslationMetric, sentences: Sequence[str], references: Sequence[Sequence[str]]
+) -> list[bool]:
+    """Return, for each sentence, whether a metric of answers scores it as right."""
+    scorer: Any = metric.scorer
+    prepared = [metric.prepare(reference) for reference in references]
+    right = []
+    for sentence, *answers in zip(metric.prepare(sentences), *prepared, strict=True):
+        right.append(scorer.sentence_score(sentence, answers).score > 0)
+    return right
 
 
 def sign_test(base: Sequence[bool], system: Sequence[bool]) -> float:

@@ -15,7 +15,7 @@ from fairseq_compat import UserError
 from fairseq_depthwise.growth.freezing import LastGrowth
 from fairseq_depthwise.growth.optimizer_moments import give_moments, moments_of
 from fairseq_depthwise.growth.parameter_map import SourcesOfSides, grow_model
-from fairseq_depthwise.optim.restart_schedule import RestartableSchedule
+from fairseq_depthwise.optim.restarting_schedule import RestartingSchedule
 
 #: The logger of fairseq-train: lines of others are not written to --log-file.
 logger = logging.getLogger("fairseq_cli.train")
@@ -85,7 +85,7 @@ def grow_trainer(
 
     # 3. The learning rate. fairseq has set that of update 0 while it built the scheduler.
     trainer.lr_scheduler.load_state_dict(schedule)
-    restarts = isinstance(trainer.lr_scheduler, RestartableSchedule)
+    restarts = isinstance(trainer.lr_scheduler, RestartingSchedule)
     if restarts:
         trainer.lr_scheduler.restart(trainer.get_num_updates())
     rate = trainer.lr_step_update()

@@ -31,7 +31,7 @@ from fairseq_depthwise.growth.resuming import Restored, depth_to_resume
 from fairseq_depthwise.growth.stages import GrowthPlan, Stage, parse_stages
 from fairseq_depthwise.growth.warm_start import start_from
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig, check_values, option
-from fairseq_depthwise.optim.restart_schedule import RestartableSchedule
+from fairseq_depthwise.optim.restarting_schedule import RestartingSchedule
 
 logger = logging.getLogger(__name__)
 
@@ -223,7 +223,7 @@ class GrowingTask(FairseqTask):
         if trainer is None or plan is None:
             return
         updates, schedule = trainer.get_num_updates(), trainer.lr_scheduler
-        if self._warm_start_step is not None and updates == 0 and isinstance(schedule, RestartableSchedule):
+        if self._warm_start_step is not None and updates == 0 and isinstance(schedule, RestartingSchedule):
             schedule.start_at(self._warm_start_step)
             trainer.lr_step_update()
         self._enter(trainer, plan, plan.stage_of(updates + 1 if plan.in_updates else epoch))
@@ -279,7 +279,7 @@ class GrowingTask(FairseqTask):
         stage = plan.stage_with(depth)
         metrics.log_scalar("stage", 0 if stage is None else stage + 1, weight=0, priority=310, round=0)
         metrics.log_scalar("depth", depth, weight=0, priority=311, round=0)
-        if isinstance(trainer.lr_scheduler, RestartableSchedule):
+        if isinstance(trainer.lr_scheduler, RestartingSchedule):
             metrics.log_scalar("peak_lr", trainer.lr_scheduler.peak, weight=0, priority=312)
 
     def get_batch_iterator(

@@ -33,7 +33,7 @@ def wrong() -> Check:
     ],
 )  # fmt: skip
 def test_range_is_compared_by_number(version: str, admitted: bool) -> None:
-    assert Supported("torch", "2.4", "2.14").admits(version) == admitted
+    assert Supported("torch", first="2.4", below="2.14").admits(version) == admitted
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_depthwise.evaluation.scores import TranslationMetric
+from fairseq_depthwise.evaluation.scores import METRICS, TranslationMetric
 from fairseq_depthwise.evaluation.significance import (
     bootstrap_interval,
     corpus_bleu,
@@ -65,6 +66,14 @@ def test_the_sign_test_counts_all_divisions(answers: Sequence[tuple[bool, bool]]
     signs = [after - before for before, after in answers if before != after]
     divisions = [abs(sum(division)) >= abs(sum(signs)) for division in product((-1, 1), repeat=len(signs))]
     assert sign_test(base, system) == pytest.approx(sum(divisions) / len(divisions))
+
+
+def test_right_answers_are_those_of_the_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_case = replace(METRICS["accuracy"], prepare=str.lower)
+    monkeypatch.setitem(METRICS, "accuracy-lc", without_case)
+    base, system, reference = ["x"] * 10, ["A"] * 10, ["a"] * 10
+    assert paired_test(base, system, [reference], TranslationMetric("accuracy-lc")) == pytest.approx(2 / 2**10)
+    assert paired_test(base, system, [reference], TranslationMetric("accuracy")) == 1
 
 
 def test_accuracy_of_texts() -> None:

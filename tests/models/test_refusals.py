@@ -15,7 +15,8 @@ from tiny_models import FAMILIES, TINY, build_tiny, task_of
 
 from fairseq_compat import UserError
 from fairseq_compat.provenance import of_model
-from fairseq_depthwise.models.depthwise_lstm.model import DepthwiseLSTMTransformer
+from fairseq_depthwise.models.depthwise_lstm.cell import CELLS, DepthwiseState, GatedDepthwiseCell, GateValues
+from fairseq_depthwise.models.depthwise_lstm.model import DepthwiseLSTMTransformer, DepthwiseLSTMTransformerConfig
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 
 DEPTHWISE, SDT, MUTE = FAMILIES
@@ -59,6 +60,23 @@ def test_an_impossible_value_is_named(family: str, options: dict[str, Any]) -> N
         build_tiny(family, **options)
     name, value = next(iter(options.items()))
     assert f"--{name.replace('_', '-')}{'' if value is True else f' {value}'}" in str(error.value)
+
+
+class HighwayCell(GatedDepthwiseCell):
+    """A cell of other gates than the paper's."""
+
+    gate_names = ("transform_gate",)
+
+    def combine(self, gates: GateValues, hidden: torch.Tensor, state: DepthwiseState) -> DepthwiseState:
+        (transform_gate,) = gates
+        return DepthwiseState(output=torch.lerp(state.output, hidden, transform_gate), cell=state.cell)
+
+
+def test_a_cell_without_forget_gate_has_no_bias_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CELLS, "highway", HighwayCell)
+    DepthwiseLSTMTransformerConfig(depthwise_cell="highway", depthwise_gate_gain=0.5).check()
+    with pytest.raises(UserError, match=r"--depthwise-forget-bias 2\.0 .*highway"):
+        DepthwiseLSTMTransformerConfig(depthwise_cell="highway", depthwise_forget_bias=2.0).check()
 
 
 def test_one_table_needs_one_dictionary() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fairseq_compat import UserError
 from fairseq_depthwise.optim.inverse_sqrt_restart import InverseSqrtRestartConfig, InverseSqrtRestartSchedule
+from fairseq_depthwise.optim.restarting_schedule import RestartingConfig, RestartingSchedule
 
 PEAK, INITIAL, WARMUP, TOTAL = 2e-3, 1e-7, 20, 120
 
@@ -88,6 +89,23 @@ def test_the_rate_of_every_update(borders: set[int], start: int, planned: bool, 
     assert one.state_dict()["restarts"] == sorted(borders)
 
 
+class LinearDecay(RestartingSchedule):
+    """A schedule that has nothing but its rate."""
+
+    def rate(self, step: int) -> float:
+        return self.peak * (1 - step / TOTAL)
+
+
+def test_a_schedule_with_another_rate_restarts() -> None:
+    decay = LinearDecay(RestartingConfig(lr=[PEAK], warmup_updates=0, restart_updates="30"), Optimizer())
+    assert [decay.step_update(update) for update in (0, 29, 30, 31)] == pytest.approx(
+        [PEAK, PEAK * (1 - 29 / TOTAL), PEAK, PEAK * (1 - 1 / TOTAL)]
+    )
+    assert decay.restart(40) == PEAK
+    assert decay.state_dict()["restarts"] == [30, 40]
+    assert decay.continues == ()
+
+
 # --- checkpoints -----------------------------------------------------------------------------------------------------
 
 
@@ -127,3 +145,8 @@ def test_without_a_state_the_option_says_what_was_done() -> None:
 def test_restarts_that_make_no_sense_are_refused(text: str) -> None:
     with pytest.raises(UserError, match=f"--restart-updates .*{text}"):
         schedule(restart_updates=text)
+
+
+def test_a_refused_rate_names_the_schedule() -> None:
+    with pytest.raises(UserError, match=r"--lr '0\.1,0\.2' .*linear_decay"):
+        LinearDecay(RestartingConfig(_name="linear_decay", lr=[0.1, 0.2]), Optimizer())

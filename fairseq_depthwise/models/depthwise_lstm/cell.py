@@ -5,7 +5,7 @@ concatenation of the output so far and the layer's attention, d the model width,
 cell's recurrence runs over layers, at every position separately. It has no state over time, so decoding caches nothing
 of it.
 
-A new cell is a subclass of :class:`DepthwiseCell` here and a line in ``CELLS``.
+A new cell is a subclass here, of :class:`GatedDepthwiseCell` if it has gates, and a line in ``CELLS``.
 
 On a GPU, Triton kernels for Eqs 2-8 trained no faster than these operations and decoded slower (docs/benchmarks.md).
 """
@@ -40,8 +40,11 @@ class DepthwiseState(NamedTuple):
 #: The gates of a cell in the order of its ``gate_names``, T x B x d each.
 GateValues = tuple[Tensor, ...]
 
+#: The gate whose bias ``--depthwise-forget-bias`` sets, in a cell that has it.
+FORGET_GATE = "forget_gate"
+
 #: The gates of the paper's cell (Eqs 2-4).
-LSTM_GATES = ("input_gate", "forget_gate", "output_gate")
+LSTM_GATES = ("input_gate", FORGET_GATE, "output_gate")
 
 #: Called in training, without gradients, with the gates of a step and the state above.
 CellObserver = Callable[[GateValues, DepthwiseState], None]
@@ -72,8 +75,8 @@ class Gates(nn.Module):
         self.projection = nn.Linear(input_dim, self.count * embed_dim, bias=False)
         self.norm_weight = nn.Parameter(torch.full((self.count, embed_dim), float(gain)))
         self.norm_bias = nn.Parameter(torch.zeros(self.count, embed_dim))
-        if "forget_gate" in names:
-            nn.init.constant_(self.norm_bias[names.index("forget_gate")], forget_bias)
+        if FORGET_GATE in names:
+            nn.init.constant_(self.norm_bias[names.index(FORGET_GATE)], forget_bias)
 
     def forward(self, joined: Tensor) -> GateValues:
         """Compute the gates, T x B x d each, from ``joined``, T x B x input_dim."""
@@ -150,8 +153,7 @@ class DepthwiseCell(nn.Module):
     """One step up the stack: from the state below a layer and the layer's attention to the state above it.
 
     Attributes:
-        gate_names: the gates that its ``gate_values`` returns, for :class:`Gates`, logs and analyses. A cell with gates
-            is built from them and a hidden net, as :class:`DepthwiseLSTMCell` is; one without from a hidden net alone.
+        gate_names: the gates of a :class:`GatedDepthwiseCell`; a cell without is built from a hidden net alone.
     """
 
     gate_names: tuple[str, ...] = ()
@@ -161,17 +163,15 @@ class DepthwiseCell(nn.Module):
         raise NotImplementedError  # abstract: each cell has its own
 
 
-class DepthwiseLSTMCell(DepthwiseCell):
-    """The depth-wise LSTM (Eqs 1, 7, 8); there is no tanh on the cell state.
+class GatedDepthwiseCell(DepthwiseCell):
+    """A cell that computes gates and a hidden value h from c; a subclass names its gates and combines them with h.
 
     Args:
-        gates: the gates; layers that share them are given the same object.
+        gates: the gates in the order of ``gate_names``; layers that share them are given the same object.
         hidden_net: computes h from c.
         attention_skip: add the attention's output to h; not in the paper.
         observer: called in every training forward.
     """
-
-    gate_names = LSTM_GATES
 
     def __init__(
         self,
@@ -206,14 +206,16 @@ class DepthwiseLSTMCell(DepthwiseCell):
         if self.attention_skip:
             hidden = hidden + _sum_of_attentions(attended, state)
 
-        input_gate, forget_gate, output_gate = gates
-        cell = torch.addcmul(state.cell * forget_gate, hidden, input_gate)  # Eq 7
-        above = DepthwiseState(output=cell * output_gate, cell=cell)  # Eq 8
+        above = self.combine(gates, hidden, state)
         if self.observer is not None and self.training:
             # The observer only looks: it must not add to the graph.
             with torch.no_grad():
                 self.observer(gates, above)
         return above
+
+    def combine(self, gates: GateValues, hidden: Tensor, state: DepthwiseState) -> DepthwiseState:
+        """Compute the state above from the gates, h and the state below, T x B x d each."""
+        raise NotImplementedError  # abstract: each cell has its own
 
     def gate_values(self, attended: Tensor, state: DepthwiseState) -> GateValues:
         """Return the gates that :meth:`forward` computes from the same arguments."""
@@ -231,6 +233,18 @@ def _sum_of_attentions(attended: Tensor, state: DepthwiseState) -> Tensor:
     if attended.size(-1) == width:
         return attended
     return attended.unflatten(-1, (-1, width)).sum(-2)
+
+
+class DepthwiseLSTMCell(GatedDepthwiseCell):
+    """The depth-wise LSTM (Eqs 1-8); there is no tanh on the cell state."""
+
+    gate_names = LSTM_GATES
+
+    def combine(self, gates: GateValues, hidden: Tensor, state: DepthwiseState) -> DepthwiseState:
+        """Compute the state above from the gates, h and the state below, T x B x d each."""
+        input_gate, forget_gate, output_gate = gates
+        cell = torch.addcmul(state.cell * forget_gate, hidden, input_gate)  # Eq 7
+        return DepthwiseState(output=cell * output_gate, cell=cell)  # Eq 8
 
 
 class DepthwiseRNNCell(DepthwiseCell):

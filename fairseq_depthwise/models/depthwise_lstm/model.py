@@ -20,6 +20,7 @@ from fairseq_depthwise.models.base.config import EncoderDecoderConfig, option, r
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.depthwise_lstm.cell import (
     CELLS,
+    FORGET_GATE,
     DepthwiseCell,
     DepthwiseState,
     Gates,
@@ -53,7 +54,9 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
 
     # The cell, and what the cells of a stack share.
     depthwise_cell: str = option(
-        "lstm", "the cell that connects the layers; the paper's is lstm, and rnn has no gates", one_of=tuple(CELLS)
+        "lstm",
+        "the cell that connects the layers; the paper's is lstm, and rnn its ablation without gates",
+        one_of=tuple(CELLS),
     )
     depthwise_hidden_layers: int = option(2, "layers of the cell's hidden net: Eq 6, or Eq 5", one_of=(2, 1))
     depthwise_hidden_dim: int = option(
@@ -75,7 +78,9 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
         1.0, "start value of the weights of the gates' layer norms; the paper has 1", changes_parameters=False
     )
     depthwise_gate_norm: str = option(
-        "separate", "statistics of the gates' layer norms: of each gate, or of all three", one_of=("separate", "joint")
+        "separate",
+        "statistics of the gates' layer norms: of each gate, or of all together",
+        one_of=("separate", "joint"),
     )
     depthwise_attention_skip: bool = option(False, "add the attention's output to the hidden net's")
     decoder_merge: str = option(
@@ -96,9 +101,13 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
                 f"--depthwise-gate-scope model is impossible with --decoder-merge {self.decoder_merge}: the gates of "
                 "encoder and decoder read different widths; leave it at stack"
             )
-        if not CELLS[self.depthwise_cell].gate_names:
+        gate_names = CELLS[self.depthwise_cell].gate_names
+        if not gate_names:
             reason = f"belongs to the gates of a cell, and --depthwise-cell {self.depthwise_cell} has none"
             self.require_defaults(_GATE_OPTIONS, reason)
+        if FORGET_GATE not in gate_names:
+            reason = f"belongs to a forget gate, and --depthwise-cell {self.depthwise_cell} has none"
+            self.require_defaults(("depthwise_forget_bias",), reason)
 
     @property
     def activation(self) -> str:

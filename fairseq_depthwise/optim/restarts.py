@@ -1,44 +1,23 @@
-"""Restarts of a learning rate schedule, whatever its rate: the interface for growth, saved restarts, the step.
+"""Restarts of a learning rate schedule, whatever its rate: the step of its rate, the option, what checkpoints record.
 
 Source: "Shallow-to-Deep Training for Neural Machine Translation", Section 4.3. What follows a stage that ends within
 the warm-up is not in the paper, but in the authors' program.
 
-Updates are counted through all stages of a training. A schedule computes its rate from a step s, by a function of its
-own such as ``compute_rate`` in ``inverse_sqrt_restart.py``. Every update advances s by 1, and a restart sets it to
-min(s, W), where W is the length of the warm-up: an unfinished warm-up continues, otherwise the rate returns to its
-peak.
+Updates are counted through all stages of a training. A schedule computes its rate from a step s
+(:class:`RestartingSchedule`). Every update advances s by 1, and a restart sets it to min(s, W), where W is the length
+of the warm-up: an unfinished warm-up continues, otherwise the rate returns to its peak.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping
 from itertools import pairwise
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from fairseq_compat import UserError
 
 #: The entry of a saved schedule with the updates after which it restarted, in order.
 RESTARTS = "restarts"
-
-
-@runtime_checkable
-class RestartableSchedule(Protocol):
-    """A learning rate schedule that restarts when the model grows.
-
-    Its ``state_dict`` has the entry ``RESTARTS``, and loading one restarts after these updates: a model that is grown
-    as a file gets its restart from :func:`add_restart`.
-
-    Attributes:
-        peak: the rate at every restart.
-    """
-
-    peak: float
-
-    def restart(self, num_updates: int) -> float:
-        """Restart now, after ``num_updates`` updates, and return the rate of the next."""
-
-    def start_at(self, step: int) -> float:
-        """Begin as if a trained model's schedule, which is at ``step``, restarted at update 0."""
 
 
 def restarts_in(saved: Mapping[str, Any]) -> tuple[int, ...]:
