@@ -53,6 +53,7 @@ def make_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], No
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder("inductor"))
     # Inductor's programs would each compile some, for 4 s, to see whether the compiler knows the CPU's vectors.
     os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+    # Inductor writes the number of threads into its loops, so a package is for that number alone.
     settings = {**_SETTINGS, "cpp.threads": torch.get_num_threads()}
 
     def make(folder: Path) -> None:
@@ -61,6 +62,7 @@ def make_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], No
         _require_compiler(path)
         say(f"compiling {path} for this CPU; this takes a minute or two, and is kept")
         _compile(models, settings, path, folder, say)
+        # Before the folder is renamed into the cache: what is cached has computed the same as the models.
         require_equal(_loaded(folder), models, path)
 
     folder = cached_folder("compiled", models, settings, make, say)
@@ -88,11 +90,14 @@ def _compile(
     with ExitStack() as stack:
         # The processes import what they need while this one traces.
         compilers = {name: stack.enter_context(_start_compiler()) for name in _PARTS}
+        # Its threads only wait: each compiler is a process.
         pool = stack.enter_context(ThreadPoolExecutor(os.cpu_count()))
+        # Each graph is compiled as soon as it is traced: the encoder while the step is still being traced.
         for graph, program in zip(("encoder", "step"), trace(models, in_place=True), strict=True):
             traced = folder / f"{graph}.traced.pt2"
             torch.export.save(program, traced)
             for name in _PARTS:
+                # "step" is in the names of two parts, which are compiled from one trace.
                 if graph in name:
                     job = json.dumps([str(traced), f"{folder / name}.pt2", settings | _PARTS[name]])
                     jobs.append(pool.submit(_finish, compilers[name], job, name))
@@ -107,6 +112,7 @@ def _start_compiler() -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, compile_program.__file__],
         stdin=subprocess.PIPE,
+        # This process's standard output may be the translations.
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -117,6 +123,7 @@ def _finish(compiler: subprocess.Popen[str], job: str, name: str) -> str:
     """Give a process its job and wait for it; return the name of the part."""
     _, errors = compiler.communicate(job)
     if compiler.returncode:
+        # The last line of a traceback is the exception.
         last_line = errors.strip().rpartition("\n")[2]
         raise UserError(f"{name} cannot be compiled: {last_line or compiler.returncode}")
     return name
@@ -130,6 +137,7 @@ def _loaded(folder: Path) -> Graphs:
     )
 
     def step(*arguments: Tensor) -> Sequence[Tensor]:
+        # The first argument has the newest token of each hypothesis (B x k).
         rows = arguments[0].numel()
         return step_few(*arguments) if rows <= _FEW_ROWS else step_many(*arguments)
 

@@ -32,6 +32,7 @@ def cached_folder(
     kind: str, models: Sequence[StackModel], about: object, make: Callable[[Path], None], say: Callable[[str], None]
 ) -> Path:
     """Return the folder with the graphs of models, written by ``make`` now unless they have been before."""
+    # Whatever changes the graphs changes the folder's name, so that nothing in the cache is ever out of date.
     folder = cache_folder(kind) / _key(models, about)
     if not folder.exists():
         try:
@@ -71,6 +72,7 @@ def cache_folder(kind: str) -> Path:
 
 @contextmanager
 def _for_this_user_only() -> Iterator[None]:
+    # mkdir's mode would not be for the folders above, nor for the files that make() writes.
     before = os.umask(0o077)
     try:
         yield
@@ -80,7 +82,9 @@ def _for_this_user_only() -> Iterator[None]:
 
 def _require_own(folder: Path) -> None:
     """Refuse a folder that somebody else could write to or exchange; what passes nobody can exchange later."""
+    # Whoever can write to a folder above can put another in the place of this one.
     for path in (folder, *folder.parents):
+        # lstat() does not follow links, which could point elsewhere later.
         about = path.lstat()
         if not stat.S_ISDIR(about.st_mode):
             raise _refusal(path, "is a link, or no folder")
@@ -98,12 +102,15 @@ def _refusal(path: Path, why: str) -> UserError:
 
 def _key(models: Sequence[StackModel], about: object) -> str:
     """Return a name for all that graphs depend on: code, weights, options, PyTorch, CPU and number of threads."""
+    # 1. The machine, as code compiled for one CPU may crash on another. On Arm its flags are called Features.
     digest, facts = hashlib.sha256(), processor_facts()
     cpu = [facts.get(name) for name in ("model name", "flags", "Features")]
     here = (torch.__version__, torch.get_num_threads(), torch.backends.cpu.get_cpu_capability(), *cpu)
     digest.update(repr((here, about)).encode())
+    # 2. The code that graphs are traced from.
     for file in _traced_files():
         digest.update(file.read_bytes())
+    # 3. The models: structure, options and weights.
     for model in models:
         digest.update(repr((type(model).__name__, str(model), model.max_positions())).encode())
         for module in model.modules():  # options that neither the names of modules nor tensors show
@@ -113,6 +120,7 @@ def _key(models: Sequence[StackModel], about: object) -> str:
             digest.update(repr((plain, functions)).encode())
         for name, tensor in sorted(model.state_dict().items()):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            # As bytes, as NumPy has no bfloat16.
             digest.update(tensor.detach().contiguous().view(torch.uint8).numpy())
     return digest.hexdigest()[:40]
 

@@ -14,29 +14,36 @@ from pathlib import Path
 
 def require_plain_operators(path: str | Path) -> None:
     """Raise :class:`ValueError` unless a file has a graph of operators that export writes, and nothing else to run."""
+    # Names of what is divided by, and of constants by which one may divide (True) or may not (False).
     divisors: set[bytes] = set()
     constants: dict[bool, set[bytes]] = {True: set(), False: set()}
     for field, content in _fields(memoryview(Path(path).read_bytes())):
         if field in _FUNCTIONS:
             raise ValueError("it has functions in it, which export never writes")
+        # 1. Operators and constants of the graph.
         for number, inner in _fields(content) if field == _GRAPH else ():
             if number == _CONSTANT:
                 tensor = {place: bytes(value) for place, value in _fields(inner)}
+                # A location of 0 is DEFAULT: the values are in this file.
                 if tensor.get(_LOCATION, _IN_IT) != _IN_IT:
                     raise ValueError("it has a constant in another file, which export never writes")
                 constants[_may_divide(tensor)].add(tensor.get(_NAME, b""))
             if number == _NODE:
+                # Pairs, no dictionary: a node has several inputs.
                 parts = [(place, bytes(text)) for place, text in _fields(inner)]
                 for place, text in parts:
                     if (place == _OPERATOR and text.decode() not in OPERATORS) or (place == _DOMAIN and text):
                         raise ValueError(f"it has an operator {text[:60]!r} in it, which export never writes")
+                # The second input of a division is its divisor.
                 if {(_OPERATOR, b"Div"), (_OPERATOR, b"Mod")}.intersection(parts):
                     divisors.update([text for place, text in parts if place == _INPUT][1:])
+    # 2. Divisors are names of constants; a name that is two constants counts as the worse.
     if not divisors <= constants[True] - constants[False]:
         raise ValueError("it divides by something else than positive constants, which export never does")
 
 
 def _may_divide(tensor: dict[int, bytes]) -> bool:
+    # A float may be anything, as it divides to infinity at worst; an integer of more than 8 bytes is several.
     value = int.from_bytes(tensor.get(_BYTES, b"")[:8], "little", signed=True)
     is_integer = tensor.get(_TYPE) == b"\7" and len(tensor.get(_BYTES, b"")) == 8
     return tensor.get(_TYPE) == b"\1" or (is_integer and value > 0)
@@ -49,6 +56,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
     def number() -> int:
         nonlocal place
         value = 0
+        # 7 bits of each byte, the lowest first; the eighth says whether another byte follows. 64 bits need 10 bytes.
         for shift in range(0, 70, 7):
             byte = message[place]
             place, value = place + 1, value | (byte & 127) << shift
@@ -57,6 +65,8 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
         raise ValueError("it is no file of ONNX")
 
     while place < len(message):
+        # A field's number, and in the lowest three bits its size: 0 a varint, 1 eight bytes, 2 as many bytes as the
+        # number that follows says, 5 four bytes. 3 and 4 are groups, which nobody writes any more.
         key = number()
         field, kind = key >> 3, key & 7
         if not 0 < field < 1000 or kind not in (0, 1, 2, 5):

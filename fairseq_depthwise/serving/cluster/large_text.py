@@ -51,6 +51,7 @@ def translate_large_text(
     Each block is in a file of the folder ``OUTPUT.blocks`` that appears when it is whole; its name has a digest of all
     that its translations depend on, such as the options ``depends_on``, so that other blocks are none of this text's.
     """
+    # 1. A folder for blocks, which one process at a time may use.
     place = begin_folder("the folder", f"{output.rstrip('/')}.blocks", "folder of blocks")
     blocks = os.path.join(glob.escape(place), f"{'?' * 16}-{'[0-9]' * 5}-{'[0-9]' * 8}.block")
     marker = os.path.join(place, MARKER)
@@ -60,17 +61,20 @@ def translate_large_text(
         except BlockingIOError:
             raise UserError(f"{output} is being made by another process, in {place}; let it end") from None
         try:
+            # 2. The blocks, under a key of all that translations depend on: one of another key is not read.
             with closing(start()) as translators:
                 _say(translators.messages.rstrip())
                 all_of_it = [depends_on, *map(file_digest, files), translators.depends_on]
                 key = hashlib.sha256(json.dumps(all_of_it, sort_keys=True).encode()).hexdigest()[:16]
                 paths = _translate(files, lines, os.path.join(place, key), translators)
+            # 3. The output.
             if in_folder:
                 with folder_written_whole(output, KIND, replace=force) as folder:
                     for name, of_file in zip(map(os.path.basename, files), paths, strict=True):
                         _join(os.path.join(folder, name), of_file)
             else:
                 _join(output, [*chain.from_iterable(paths)])
+            # Also those of other keys, which an earlier start with other options left.
             for path in glob.iglob(blocks):
                 os.remove(path)
         finally:
@@ -89,6 +93,7 @@ def _translate(files: Sequence[str], lines: int, prefix: str, translators: Trans
 
     def missing() -> Iterator[Block]:
         nonlocal before
+        # A generator: a block is read when an actor is free, so memory does not grow with the text.
         for block in blocks_of(files, lines):
             paths[block.file].append(f"{prefix}-{block.file:05d}-{block.number:08d}.block")
             if os.path.exists(paths[block.file][-1]):
@@ -118,6 +123,7 @@ def _join(path: str, blocks: Sequence[str]) -> None:
         for block in blocks:
             with open(block, "rb") as file:
                 shutil.copyfileobj(file, output)
+        # An empty input has no block; an empty .gz is still a file of gzip.
         if not blocks:
             output.write(compressed(path, b""))
 

@@ -61,6 +61,7 @@ class Batcher:
         try:
             while done < len(lines):
                 try:
+                    # Not a single wait: nothing wakes this task when a client leaves.
                     part = await asyncio.wait_for(job.parts.get(), _LOOK)
                 except asyncio.TimeoutError:
                     if await is_gone():
@@ -71,6 +72,7 @@ class Batcher:
                 done += len(part)
                 yield part
         finally:
+            # However this ends, such as a timeout: run() drops jobs without lines.
             job.lines = ()
 
     async def run(self) -> None:
@@ -79,13 +81,16 @@ class Batcher:
         while True:
             self._changed.clear()
             self._jobs = [job for job in self._jobs if job.lines]
+            # 1. The oldest job decides which key is next.
             alike = [job for job in self._jobs if job.key == self._jobs[0].key]
             seconds_to_wait = max(alike[0].arrived + self._wait, begins) - monotonic() if alike else None
             is_full = sum(len(job.lines) for job in alike) >= self._options.batch_lines
+            # 2. Wait for a first line or for more of them, and look again whenever a job comes.
             if seconds_to_wait is None or (seconds_to_wait > 0 and not is_full):
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), seconds_to_wait)
                 continue
+            # 3. Take lines in the order of arrival, perhaps a part of the last job's.
             batch: dict[_Job, Sequence[Any]] = {}
             room: float = self._options.batch_lines
             for job in alike:
