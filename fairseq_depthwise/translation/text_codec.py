@@ -108,6 +108,7 @@ def _subwords(
 ) -> dict[str, Any]:
     """Return the subwords' part of the settings."""
     files: dict[str, str] = {}
+    # 1. Files that are given; two kinds share one option.
     for option in dict.fromkeys(_FILES.values()):
         file = getattr(options, option)
         if file and not os.path.isfile(file):
@@ -115,6 +116,7 @@ def _subwords(
         if file:
             files[option] = file
 
+    # 2. The kind: what is given, else what the training recorded, else the kind that a given file is for.
     name, recorded = options.bpe, provenance.settings_in("bpe", cfg)
     if name is None and not recorded.keys() & files.keys():
         name = next((kind for kind, option in _FILES.items() if option in files), None)
@@ -125,6 +127,7 @@ def _subwords(
         if option != needed:
             raise UserError(f"{_flag(option)} is given, and --bpe {kind or 'none'} does not read it; leave one out")
 
+    # 3. Its file: what is given, else what the training recorded, where it is now. "???" is OmegaConf's for missing.
     if needed is not None:
         recorded_file = settings.get(needed, "???")
         if needed in files:
@@ -134,6 +137,7 @@ def _subwords(
         else:
             moved = moved_file(str(recorded_file), path, data, _flag(needed), record.get(needed))
             settings[needed] = os.path.abspath(moved)
+    # 4. A dictionary of subwords, though nothing says how text becomes these.
     kind_in_dictionary = post_process_for(dictionary)
     if kind is None and options.bpe is None and kind_in_dictionary is not None:
         raise UserError(
@@ -181,6 +185,7 @@ def _settings_of(
 
     Recorded are used only those that read nothing but files of this machine.
     """
+    # Other options of a record may be a stranger's: a checkpoint must not decide what is fetched.
     all_recorded = provenance.settings_in(kind, cfg)
     safe_options = (kind, *_RECORDED.get(str(all_recorded.get(kind)), ()))
     recorded = {name: value for name, value in all_recorded.items() if name in safe_options}
