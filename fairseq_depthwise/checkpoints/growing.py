@@ -71,6 +71,7 @@ def grow_checkpoint(
         shallow = trained.build_untrained()
     _require_own_parameters(trained, shallow)
     if seed is None:
+        # Updates are added below, so that growing twice does not draw the same values twice.
         seed = trained.options_of("common").get("seed", 1)
     with drawing_from(seed + trained.updates):
         deep = trained.build_untrained(**{f"{side}_layers": layers})
@@ -87,10 +88,12 @@ def grow_checkpoint(
 
     # 3. Frozen parameters have no place in the optimizer's state, before and after.
     last_growth = LastGrowth(parameter_map.new, frozen)
+    # The shallow model may have been grown with frozen layers itself.
     LastGrowth.before(trained.state).freeze(shallow)
     last_growth.freeze(deep)
     optimizer_state = _fresh_optimizer(trained.state, _count_trainable(shallow), _count_trainable(deep))
 
+    # 4. The checkpoint, whose learning rate restarts, and whose options have the new depth.
     grown = trained.with_entries(
         model=parameter_map.apply(trained.parameters),
         extra_state=extra_state,
@@ -110,6 +113,7 @@ def _require_own_parameters(trained: Checkpoint, shallow: nn.Module) -> None:
     expected = {name: value.shape for name, value in shallow.state_dict().items()}
     present = {name: value.shape for name, value in trained.parameters.items()}
     if expected != present:
+        # The difference has both what is missing and what is too much; the first by name is reported.
         name, _ = min(expected.items() ^ present.items())
         raise UserError(f"{trained.path} is damaged: {name} in it is not that of its own options")
     require_one_value(shallow, trained.parameters)
@@ -117,6 +121,7 @@ def _require_own_parameters(trained: Checkpoint, shallow: nn.Module) -> None:
 
 def _options_with(state: dict[str, Any], name: str, value: int) -> dict[str, Any]:
     """Return the entry of ``state`` with the options, in which an option of the model has another value."""
+    # fairseq has had "cfg" since 0.10; older checkpoints have a namespace of all options in "args".
     entry = "cfg" if state.get("cfg") else "args"
     options = copy.deepcopy(state[entry])
     model_options = options["model"] if entry == "cfg" else options
@@ -142,11 +147,13 @@ def _fresh_optimizer(state: dict[str, Any], before: int, after: int) -> dict[str
     """
     optimizer = state.get("last_optimizer_state") or {}
     groups = optimizer.get("param_groups") or []
+    # Without a state, or with the groups of fairseq's composite optimizer, the training starts a new optimizer.
     if len(groups) != 1:
         return None
     count = len(groups[0]["params"])
     is_flat = count < before  # fp16 has all parameters in one vector
     numbers = list(range(count if is_flat else count + after - before))
+    # float32 copies of the shallow model's weights, for --fp16 and --bf16; fairseq copies the deep model's instead.
     other_entries = {name: value for name, value in optimizer.items() if name != "master_weights"}
     return {**other_entries, "state": {}, "param_groups": [{**groups[0], "params": numbers}]}
 

@@ -36,6 +36,7 @@ def write_weights(state: Mapping[str, Any], architecture: str, folder: str) -> d
     require_extra("safetensors", "safetensors")
     from safetensors.torch import save
 
+    # Sorted, so that the same weights are the same bytes; safetensors refuses tensors that share memory.
     values = dict(sorted(state["model"].items()))
     first_names = first_of_each_memory(values)
     # A weight with several names is in the file once; the others are one remark, as of several the order would be any.
@@ -57,6 +58,7 @@ def declared_options(state: Mapping[str, Any], architecture: str) -> dict[str, A
     recorded = checkpoints.options_in(state)
     options = {}
     for name in sorted(_declared_names(architecture)):
+        # Paths, such as that of pretrained embeddings, mean nothing elsewhere.
         if name in recorded and not name.endswith("_path"):
             options[name] = recorded[name]
     return options
@@ -75,6 +77,7 @@ def _declared_names(architecture: str) -> Iterable[str]:
         return fields
     parser = ArgumentParser(conflict_handler="resolve")
     ARCH_MODEL_REGISTRY[architecture].add_args(parser)
+    # Models such as fairseq's lstm read these two, and leave it to the task to declare them.
     return {"max_source_positions", "max_target_positions", *(action.dest for action in parser._actions)}
 
 
@@ -91,6 +94,7 @@ def read_weights(file: str) -> dict[str, Any]:
         if hashlib.sha256(content).hexdigest() != config["weights"]["sha256"]:
             raise UserError(f"{file} is damaged, or not the one that was exported; export the checkpoint again")
         values = load(content)
+        # A file begins with the size of its header in 8 bytes, and the header, in JSON; load() returns tensors only.
         header_size = int.from_bytes(content[:8], "little")
         header = json.loads(content[8 : 8 + header_size])
         other_names = json.loads(header.get("__metadata__", {}).get("other names", "{}"))
