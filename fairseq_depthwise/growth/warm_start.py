@@ -54,6 +54,8 @@ def start_from(
         if init == "zero":
             zero_new_branches(model, sources)
         grown = parameter_map.apply(trained.parameters)
+        # What has no source stays in the model as it is, initialized by the training's seed; fairseq's load_state_dict
+        # would also look for layers to prune.
         copied = {name: grown[name] for name, source in parameter_map.sources.items() if source is not None}
         nn.Module.load_state_dict(model, copied, strict=False)
         require_one_value(model, trained.parameters)
@@ -94,6 +96,7 @@ def _require_same_options(
     for field in fields(wanted):
         before, now = getattr(config, field.name), getattr(wanted, field.name)
         changes_parameters = field.metadata.get("changes_parameters", True) and field.name not in free
+        # Parts that a model may get although the one that it starts from has none.
         is_added = field.metadata.get("addable") and not before
         if changes_parameters and before != now and not is_added:
             differences.append(f"--{field.name.replace('_', '-')} is {before} there and {now} here")
