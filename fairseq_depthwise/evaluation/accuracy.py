@@ -18,6 +18,7 @@ class Accuracy(Metric):
 
     _SIGNATURE_TYPE = Signature
 
+    # sacreBLEU's Metric calls these five. It sums the statistics of sentences, and for its bootstrap those of samples.
     def _preprocess_segment(self, sent: str) -> str:
         return sent.strip()
 
