@@ -69,7 +69,7 @@ def main() -> None:
     all_depths: set[str] = set().union(*updates.values())
     measurements = {}
     for depth in sorted(all_depths, key=int):
-        # Depth alone decides on an update's time: a grown model is like one that was built so deep.
+        # A model that has grown to a depth takes as long as one that was built with it.
         measurements[depth] = partial(measure_update, commands[fixed_depth], depth, options.updates)
     seconds = take_turns(measurements, options.rounds, warm_up=0)
 

@@ -71,7 +71,7 @@ class Sweep:
                 prepare(plan, self.work / plan.recipe)
                 require_test_sets(plan, self.work / plan.recipe)
             for number in (signal.SIGTERM, signal.SIGINT):
-                # The handler only records the signal: an exception could leave a process that has started unrecorded.
+                # Only record the signal: an exception might come between starting a process and recording it.
                 signal.signal(number, lambda received, frame: setattr(self, "ended", received))
             try:
                 while not self.ended:
@@ -98,7 +98,7 @@ class Sweep:
             begun = self.next_run()
             if begun is None:
                 return
-            # The lowest place that is free: trainings side by side are on different GPUs.
+            # The lowest free place, so that concurrent trainings are spread over the GPUs.
             place = min(set(range(jobs)) - {place for *_, place in self.running.values()})
             self.running[pool.submit(self.train_one, *begun, place)] = (*begun, place)
 
@@ -106,7 +106,7 @@ class Sweep:
         """Return a training that can begin: one of a grid, or one whose grid is complete."""
         begun = [(plan, run) for plan, run, _ in self.running.values()]
         for plan in self.plans:
-            # Anew each time: a grid grows with its results.
+            # Ask again each time, because grids grow with their results.
             for run in plan.runs():
                 if not self.only.fullmatch(run.name) or (plan, run) in begun or plan.result(run) is not None:
                     continue
@@ -124,9 +124,9 @@ class Sweep:
 
     def train_one(self, plan: Plan, run: Run, place: int) -> None:
         """Train, or resume a training, and write its result."""
-        # 1. The command, which resumes where an earlier start of it stopped.
+        # 1. The command, which resumes an earlier, unfinished training.
         work = self.work / plan.recipe
-        # By the plan's digest: a plan that was changed begins anew, and does not resume trainings of the old one.
+        # By the plan's digest: a changed plan must not resume trainings of the old one.
         folder = work / "protocol" / plan.digest / run.name
         folder.mkdir(parents=True, exist_ok=True)
         # fairseq resumes from there.
@@ -139,18 +139,18 @@ class Sweep:
         values = dict((run if run.values else plan.best(run.system) or run).values or ())
         command = plan.command(run, values, work, folder, on_gpu=self.gpus > 0)
 
-        # 2. The training, whose seconds are recorded part by part.
+        # 2. Train, and record the seconds of this part.
         commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True)
         parts = begin_part(folder, before, commit.stdout.strip())
         status, seconds = self.run(command, folder, environment)
         parts[-1]["seconds"] = round(seconds, 1)
-        # Also after a signal, so that the seconds of a stopped training count.
+        # Even after a signal: the seconds of a stopped training count.
         write_json(folder / PARTS, parts, indent=None)
         # A training that was stopped has no result; it resumes another time.
         if self.ended:
             return
 
-        # 3. The result: what was trained, where and from what, its losses, and scores of a final training.
+        # 3. Write the result: what was trained, where and how, with losses, and scores of a final training.
         result: dict[str, Any] = {
             "plan": plan.digest,
             "system": run.system,
@@ -159,7 +159,7 @@ class Sweep:
             "commit": parts[-1]["commit"],
             "versions": recorded_versions(),
             "from_update": before,
-            # Without the interpreter and "-m fairseq_depthwise", and without this machine's folders.
+            # Without "python -m fairseq_depthwise" and this machine's folders.
             "command": " ".join(command[3:]).replace(str(self.work), "WORK"),
             "processor": processor_facts().get("model name"),
             "gpus": self.gpus,
@@ -174,7 +174,7 @@ class Sweep:
             result["failed"] = last_line
         else:
             result |= measured(folder)
-            # Test sets are for final trainings: the grid chooses by the validation set alone.
+            # Only final trainings see the test sets; the grid chooses by validation loss.
             if run.values is None:
                 result |= self.scored(plan, work, folder, environment)
         plan.results.mkdir(parents=True, exist_ok=True)
@@ -195,7 +195,7 @@ class Sweep:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # A process group of its own, which can be ended as a whole, and which Ctrl-C does not reach.
+                # A group of its own, which can be ended as a whole and which Ctrl-C does not reach.
                 start_new_session=True,
                 pass_fds=(self.lock.fileno(),),  # so that it is held as long as the training runs
             )
@@ -204,7 +204,7 @@ class Sweep:
             group = Path(f"/proc/{process.pid}/autogroup")
             if group.exists():
                 group.write_text(str(os.nice(0)))
-        # Waits, but leaves the process to be collected below, under the lock.
+        # Wait without collecting the process; that is done below, under the lock.
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         with self.starting:  # no other process has its number as long as it is not collected
             self.processes.remove(process)
@@ -230,7 +230,7 @@ class Sweep:
             translations_of_test = read_lines(str(output))
             references_of_test = read_lines(f"{text}.{target}")
             scores[test] = metrics[0].score(translations_of_test, [references_of_test]).score
-            # The plan's score is of all test sets as one.
+            # The plan's score is over all test sets together.
             translations += translations_of_test
             references += references_of_test
         for metric in metrics:
@@ -283,7 +283,7 @@ def prepare(plan: Plan, work: Path) -> None:
     source, target = languages_of(work / "data-bin")
     # The first 1,000 pairs of the training set, as a second validation set.
     for language in (source, target):
-        # fairseq-preprocess names the second of its validation sets valid1.
+        # fairseq-preprocess will call this second validation set valid1.
         lines = (work / f"text/bpe.train.{language}").read_bytes().split(b"\n")[:1000]
         (work / f"seen.{language}").write_bytes(b"".join(line + b"\n" for line in lines))
     shutil.rmtree(unfinished, ignore_errors=True)  # of a sweep that was killed here

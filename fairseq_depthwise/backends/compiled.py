@@ -53,7 +53,7 @@ def make_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], No
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder("inductor"))
     # Inductor's programs would each compile some, for 4 s, to see whether the compiler knows the CPU's vectors.
     os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
-    # Inductor writes the number of threads into its loops, so a package is for that number alone.
+    # Inductor hard-codes the number of threads into its loops, so each number needs a package of its own.
     settings = {**_SETTINGS, "cpp.threads": torch.get_num_threads()}
 
     def make(folder: Path) -> None:
@@ -62,7 +62,7 @@ def make_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], No
         _require_compiler(path)
         say(f"compiling {path} for this CPU; this takes a minute or two, and is kept")
         _compile(models, settings, path, folder, say)
-        # Before the folder is renamed into the cache: what is cached has computed the same as the models.
+        # Checked before the folder is renamed into the cache, so whatever is cached agreed with the models.
         require_equal(_loaded(folder), models, path)
 
     folder = cached_folder("compiled", models, settings, make, say)
@@ -90,14 +90,14 @@ def _compile(
     with ExitStack() as stack:
         # The processes import what they need while this one traces.
         compilers = {name: stack.enter_context(_start_compiler()) for name in _PARTS}
-        # Its threads only wait: each compiler is a process.
+        # The threads only wait for the compilers, which are processes of their own.
         pool = stack.enter_context(ThreadPoolExecutor(os.cpu_count()))
-        # Each graph is compiled as soon as it is traced: the encoder while the step is still being traced.
+        # Compiling the encoder overlaps with tracing the step.
         for graph, program in zip(("encoder", "step"), trace(models, in_place=True), strict=True):
             traced = folder / f"{graph}.traced.pt2"
             torch.export.save(program, traced)
             for name in _PARTS:
-                # "step" is in the names of two parts, which are compiled from one trace.
+                # Both parts with "step" in their names are compiled from the one traced step.
                 if graph in name:
                     job = json.dumps([str(traced), f"{folder / name}.pt2", settings | _PARTS[name]])
                     jobs.append(pool.submit(_finish, compilers[name], job, name))
@@ -112,7 +112,7 @@ def _start_compiler() -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, compile_program.__file__],
         stdin=subprocess.PIPE,
-        # This process's standard output may be the translations.
+        # Standard output may carry the translations.
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -137,7 +137,7 @@ def _loaded(folder: Path) -> Graphs:
     )
 
     def step(*arguments: Tensor) -> Sequence[Tensor]:
-        # The first argument has the newest token of each hypothesis (B x k).
+        # The first argument holds the newest token of each hypothesis (B x k).
         rows = arguments[0].numel()
         return step_few(*arguments) if rows <= _FEW_ROWS else step_many(*arguments)
 

@@ -32,7 +32,7 @@ def cached_folder(
     kind: str, models: Sequence[StackModel], about: object, make: Callable[[Path], None], say: Callable[[str], None]
 ) -> Path:
     """Return the folder with the graphs of models, written by ``make`` now unless they have been before."""
-    # Whatever changes the graphs changes the folder's name, so that nothing in the cache is ever out of date.
+    # Anything that changes the graphs changes the key, so nothing in the cache goes stale.
     folder = cache_folder(kind) / _key(models, about)
     if not folder.exists():
         try:
@@ -72,7 +72,7 @@ def cache_folder(kind: str) -> Path:
 
 @contextmanager
 def _for_this_user_only() -> Iterator[None]:
-    # mkdir's mode would not be for the folders above, nor for the files that make() writes.
+    # A umask, because mkdir's mode applies neither to parent folders nor to the files that make() writes.
     before = os.umask(0o077)
     try:
         yield
@@ -82,9 +82,9 @@ def _for_this_user_only() -> Iterator[None]:
 
 def _require_own(folder: Path) -> None:
     """Refuse a folder that somebody else could write to or exchange; what passes nobody can exchange later."""
-    # Whoever can write to a folder above can put another in the place of this one.
+    # Anyone who can write to a parent folder could swap this one for another.
     for path in (folder, *folder.parents):
-        # lstat() does not follow links, which could point elsewhere later.
+        # lstat() does not follow links, which could be redirected later.
         about = path.lstat()
         if not stat.S_ISDIR(about.st_mode):
             raise _refusal(path, "is a link, or no folder")
@@ -102,7 +102,7 @@ def _refusal(path: Path, why: str) -> UserError:
 
 def _key(models: Sequence[StackModel], about: object) -> str:
     """Return a name for all that graphs depend on: code, weights, options, PyTorch, CPU and number of threads."""
-    # 1. The machine, as code compiled for one CPU may crash on another. On Arm its flags are called Features.
+    # 1. The machine: code compiled for one CPU may crash on another. Arm calls the flags Features.
     digest, facts = hashlib.sha256(), processor_facts()
     cpu = [facts.get(name) for name in ("model name", "flags", "Features")]
     here = (torch.__version__, torch.get_num_threads(), torch.backends.cpu.get_cpu_capability(), *cpu)
@@ -120,7 +120,7 @@ def _key(models: Sequence[StackModel], about: object) -> str:
             digest.update(repr((plain, functions)).encode())
         for name, tensor in sorted(model.state_dict().items()):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            # As bytes, as NumPy has no bfloat16.
+            # As bytes, because NumPy has no bfloat16.
             digest.update(tensor.detach().contiguous().view(torch.uint8).numpy())
     return digest.hexdigest()[:40]
 

@@ -79,9 +79,9 @@ class _Sentence:
             origin = origins[origin]
         tokens.reverse()
         totals = [*reversed(totals), 0.0]  # the sum before the first token last, where index -1 looks
-        # A token's log-probability is what the sum grew by.
+        # The log-probability of a token is the increase of the running sum.
         scores = [totals[place] - totals[place - 1] for place in range(len(tokens))]
-        # fairseq counts the end of the sentence, too.
+        # As in fairseq, the length includes the end of the sentence.
         score = total / len(tokens) ** penalty
         self.finished.append(
             {"tokens": torch.tensor(tokens), "score": score, "positional_scores": torch.tensor(scores)}
@@ -105,7 +105,7 @@ class GraphSearch:
         """
         beams = limits.beam
         sentences = [_Sentence() for _ in range(source_tokens.size(0))]
-        # Once per sentence, not per hypothesis: the step shares a sentence's keys and values among its beams.
+        # Once per sentence: all of its beams share the source's keys and values.
         padding, *cross = self.graphs.encode(source_tokens)
         state = SearchState.first(padding, cross, beams)
         active = list(sentences)
@@ -114,8 +114,8 @@ class GraphSearch:
         beams_of_sentences = [first for _ in active]
         shortest = torch.tensor([limits.min_length])
         for step in range(limits.max_length + 1):
-            # B x k each.
             state.reach(step)
+            # B x k each.
             origins, tokens, totals = (torch.tensor(part) for part in zip(*beams_of_sentences, strict=True))
             # best and numbers: B x 2k.
             best, numbers, state.ancestors, *newest_states = self.graphs.step(
@@ -147,7 +147,7 @@ class GraphSearch:
 
     def _forced_token(self, step: int, limits: SearchLimits) -> int:
         """Return the token that all hypotheses must continue with."""
-        # Before the prefix, as in fairseq: at the maximum length every hypothesis ends.
+        # As in fairseq, every hypothesis ends at the maximum length, even within the prefix.
         if step == limits.max_length:
             return self.eos
         return limits.prefix[step] if step < len(limits.prefix) else FREE
@@ -161,7 +161,7 @@ class GraphSearch:
         totals: list[float] = []
         if math.isnan(scores[0]):
             raise UserError("the model's scores are NaN; give another checkpoint")
-        # At most k of the 2k candidates end, one for each beam, so that k others are left to go on.
+        # At most k of the 2k candidates end, one per beam, so at least k remain to go on.
         for rank, (total, candidate) in enumerate(zip(scores, candidates, strict=True)):
             origin, token = divmod(candidate, self.vocabulary)
             if token == self.eos and total > -math.inf:
@@ -199,7 +199,7 @@ class SearchState:
         layers = []
         for keys, values in zip(cross[::2], cross[1::2], strict=True):
             sentences, heads, _, width = keys.shape
-            # The search writes own keys and values; the encoder's outputs are the cross keys and values.
+            # Own keys and values start empty; the cross ones are the encoder's outputs.
             layers += [keys.new_zeros(sentences, heads, _CAPACITY, beams, width) for _ in range(_OWN)] + [keys, values]
         ancestors = torch.full((padding.size(0), beams, _CAPACITY), UNWRITTEN, device=padding.device)
         return cls(padding, ancestors, layers)
@@ -211,13 +211,13 @@ class SearchState:
         self.ancestors = F.pad(self.ancestors, (0, _CAPACITY), value=UNWRITTEN)
         for place, buffer in enumerate(self.layers):
             if place % _PER_LAYER < _OWN:
-                # B x heads x T x k x head_dim: pads the third dimension from the end.
+                # B x heads x T x k x head_dim; F.pad takes two numbers per dimension, from the last one.
                 self.layers[place] = F.pad(buffer, (0, 0, 0, 0, 0, _CAPACITY))
 
     def write(self, step: int, newest: Sequence[Tensor]) -> None:
         """Write the keys and values of a position that a step returned; none where it writes in place."""
         for place, tensor in enumerate(newest):
-            # Own keys and values are places 0 and 1 of the four of each layer.
+            # Each layer has four tensors, of which the first two are its own keys and values.
             self.layers[place // _OWN * _PER_LAYER + place % _OWN][:, :, step] = tensor
 
     def select(self, sentences: Tensor) -> None:

@@ -36,8 +36,8 @@ class EncoderGraph(nn.Module):
         self.prepared = []
         for model in models:
             self.cross_attentions.append([layer.cross_attention for layer in model.decoder.layers])
-            # T x B x C, of which layers look at the width, type and device only.
             table = model.encoder.embedding.tokens.weight
+            # Only the width, type and device of this T x B x C tensor matter.
             self.prepared.append(prepare_layers(model.encoder.layers, table.new_zeros(1, 1, table.size(1)), None))
 
     def forward(self, source_tokens: Tensor) -> tuple[Tensor, ...]:
@@ -46,7 +46,7 @@ class EncoderGraph(nn.Module):
         These are B x heads x S x head_dim each.
         """
         encoders: Any = self.encoders
-        # The mask of all models: an ensemble shares its dictionaries.
+        # One mask for all models: an ensemble shares its dictionaries.
         padding = source_tokens.eq(encoders[0].dictionary.pad())
         outputs = [padding]
         for encoder, attentions, prepared in zip(encoders, self.cross_attentions, self.prepared, strict=True):
@@ -100,7 +100,7 @@ class StepGraph(nn.Module):
             x head_dim each), which belong at position ``newest``.
         """
         sentences, beams, capacity = ancestors.shape
-        # A hypothesis that continues beam o sees what beam o saw.
+        # A hypothesis that continues beam o inherits the ancestors of beam o.
         ancestors = ancestors.gather(1, origins[:, :, None].expand(sentences, beams, capacity))
 
         # 1. The log-probabilities of all tokens, B * k x V of each model.
@@ -109,7 +109,7 @@ class StepGraph(nn.Module):
         newest_states: list[Tensor] = []
         log_probs: list[Tensor] = []
         for decoder in decoders:
-            # The states of all models are one flat sequence; this model's come next.
+            # The states of all models form one flat sequence; take those of this model.
             layers_of_model = list(islice(layers, len(decoder.layers)))
             cache = StaticCache(layers_of_model, ancestors, newest, padding, in_place=self.in_place)
             # 1 x (B k) x C: one target position of all hypotheses.
@@ -123,18 +123,18 @@ class StepGraph(nn.Module):
                     newest_states += [keys, values]
         mean = log_probs[0]
         if len(log_probs) > 1:
-            # The logarithm of the mean probability, as fairseq's ensembles compute it.
+            # The log of the mean probability, as fairseq's ensembles compute it.
             mean = torch.logsumexp(torch.stack(log_probs), dim=0) - math.log(len(log_probs))
 
         # 2. The best candidates among the tokens that may follow.
         vocabulary = torch.arange(len(decoders[0].dictionary), device=tokens.device)
         allowed = self._allowed(vocabulary, newest, forced, shortest)
-        # In float32: in bfloat16 the difference between two long hypotheses would be rounded away.
+        # In float32: bfloat16 would round away the difference between two long hypotheses.
         sums = mean.float().view(sentences, beams, -1) + torch.where(allowed, 0.0, -torch.inf)
         best, numbers = best_candidates(sums + totals[:, :, None], 2 * beams)
 
         # 3. For the next step: the beam that each of the hypotheses is now.
-        # k x 1; the hypotheses of this step are, from the next one on, the beams 0 to k - 1 at this position.
+        # k x 1: at this position, hypothesis i is beam i from now on.
         beam = torch.arange(beams, device=tokens.device)[:, None]
         ancestors = torch.where(torch.arange(capacity, device=tokens.device).eq(newest), beam, ancestors)
         return best, numbers, ancestors, *newest_states
@@ -143,7 +143,7 @@ class StepGraph(nn.Module):
         """True for those of tokens (V) that may follow: never padding, the end not too early, the forced one alone."""
         decoders: Any = self.decoders
         dictionary = decoders[0].dictionary
-        # Not | and &: they trace as __or__ and __and__, which the exporter of ONNX does not know.
+        # Not | and &, which trace as __or__ and __and__: the ONNX exporter does not support these.
         may_end = token.ne(dictionary.eos()).logical_or(newest.ge(shortest))
         free = token.ne(dictionary.pad()).logical_and(may_end)
         return forced.eq(FREE).logical_and(free).logical_or(token.eq(forced))
@@ -160,9 +160,9 @@ def best_candidates(totals: Tensor, count: int) -> tuple[Tensor, Tensor]:
     groups = size // width  # token t is in group t % groups
     # B x k x groups
     maxima = totals.unflatten(2, (width, groups)).amax(dim=2)
-    # B x 2k, of k * groups; a group's number tells its beam, too.
+    # B x 2k, numbers up to k * groups; divided by ``groups`` they give the beam.
     best_groups = maxima.reshape(sentences, beams * groups).topk(count).indices
-    # A group's tokens are ``groups`` apart, so B x 2k x width candidates are left.
+    # The tokens of a group are ``groups`` apart: B x 2k x width candidates remain.
     members = torch.arange(width, device=totals.device) * groups
     numbers = (best_groups // groups * size + best_groups % groups)[:, :, None] + members
     numbers = numbers.reshape(sentences, -1)

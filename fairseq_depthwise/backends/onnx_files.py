@@ -38,7 +38,7 @@ def make_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], No
         say(f"quantizing {path}; this takes ten seconds or more, and is kept")
         write_graphs(models, path, str(folder), int8=True)
 
-    # Another onnxruntime may quantize in another way.
+    # Another version of onnxruntime may quantize differently.
     folder = cached_folder("int8", models, metadata.version("onnxruntime"), make, say)
     return load([str(folder / f"{name}.onnx") for name in GRAPHS])
 
@@ -98,15 +98,15 @@ def _write(program: ExportedProgram, file: str, about: Mapping[str, Any]) -> Non
 def _quantize(file: str) -> None:
     """Replace the weights of matrix products by int8, one scale for each output; inputs are quantized while it runs."""
     quantization, onnx = import_module("onnxruntime.quantization"), import_module("onnx")
-    # Not onto the file itself: what the quantizer writes appears whole.
+    # Not over the file itself, which would be lost if this failed halfway.
     aside = f"{file}.int8"
     model = onnx.load(file)
     graph = model.graph
     weights = {tensor.name: tensor for tensor in graph.initializer}
-    # onnxruntime quantizes constants only, not what a node makes of one, so transposed weights become constants.
+    # onnxruntime quantizes only constants, not the output of a Transpose, so transposed weights become constants.
     transposes = [node for node in graph.node if node.op_type == "Transpose" and node.input[0] in weights]
     for node in transposes:
-        # The table that embedding and output projection share; only a weight as the product reads it is quantized.
+        # Such as the table that embedding and output projection share. perm is the only attribute of a Transpose.
         (order,) = (list(attribute.ints) for attribute in node.attribute)
         values = onnx.numpy_helper.to_array(weights[node.input[0]]).transpose(order)
         graph.initializer.append(onnx.numpy_helper.from_array(values.copy(), node.output[0]))
@@ -142,7 +142,7 @@ def _split_products(model: Any) -> None:
         # U x N x in, and the name of its weights
         values, weight = node.input
         count = len(units[weight])
-        # Several products may read the same values, such as those for keys and for values: they are split once.
+        # Several products may read the same values, such as those for keys and values: split them once.
         if values not in rows:
             rows[values] = [f"{values}.{unit}" for unit in range(count)]
             nodes.append(onnx.helper.make_node("Split", [values], rows[values], axis=0, num_outputs=count))
@@ -151,15 +151,15 @@ def _split_products(model: Any) -> None:
             matrix_name = f"{weight}.{unit}"
             graph.initializer.append(onnx.numpy_helper.from_array(matrix, matrix_name))
             nodes.append(onnx.helper.make_node("MatMul", [rows[values][unit], matrix_name], [products[unit]]))
-        # U of 1 x N x out -> U x N x out, under the name that the nodes after it read.
+        # Join U tensors of 1 x N x out to U x N x out, under the name that later nodes read.
         nodes.append(onnx.helper.make_node("Concat", products, node.output, axis=0))
 
-    # The joined matrices go, unless something else reads them.
+    # Drop the joined matrices unless something else reads them.
     used: set[str] = set()
     for node in nodes:
         used.update(node.input)
     initializers = [tensor for tensor in graph.initializer if tensor.name not in units or tensor.name in used]
-    # Fields of a message cannot be assigned, only emptied and filled.
+    # Repeated fields of protobuf cannot be assigned, only cleared and extended.
     for field, entries in ((graph.node, nodes), (graph.initializer, initializers)):
         del field[:]
         field.extend(entries)
@@ -178,13 +178,13 @@ def _loaded(file: str) -> Callable[..., list[Tensor]]:
         raise UserError(f"{file} is damaged, or not what export writes: {error}") from error
     runtime = import_module("onnxruntime")
     options = runtime.SessionOptions()
-    # Of one product; nodes run one after the other.
+    # These threads share a product; nodes run one after another.
     options.intra_op_num_threads = torch.get_num_threads()
     options.inter_op_num_threads = 1
     # Without it int8 products overflow on a CPU with AVX2 or AVX-512 but without VNNI, and translations are wrong.
     options.add_session_config_entry("session.x64quantprecision", "1")
     session = runtime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-    # onnxruntime takes inputs by name, the search gives them in order.
+    # onnxruntime takes inputs by name; the search passes them in order.
     names = [entry.name for entry in session.get_inputs()]
 
     def graph(*arguments: Tensor) -> list[Tensor]:

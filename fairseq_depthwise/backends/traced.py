@@ -49,24 +49,24 @@ def trace(models: Sequence[StackModel], *, in_place: bool) -> Iterator[ExportedP
     With ``in_place`` the step writes into what it is given.
     """
     for model in models:
-        # Sinusoidal positions are computed when a search reaches them, which a graph cannot do.
+        # Sinusoidal tables grow as a search reaches further positions, which a graph cannot do.
         model.decoder.embedding.reach(model.decoder.max_positions())
     longest = min(model.encoder.max_positions() for model in models)
     encoder_sizes, step_sizes = _dynamic_sizes(models, longest)
 
-    # 13 tokens, a number unlike all other sizes; what they are does not matter.
+    # 13 tokens, a size unlike all others. Which tokens they are does not matter.
     source = torch.full((_SENTENCES, min(13, longest)), models[0].encoder.dictionary.eos())
     encoder = EncoderGraph(models).eval()
     # padding is B x S; cross has the keys and values (B x heads x S x head_dim) of each layer of each model.
     padding, *cross = encoder(source)
     yield _traced(encoder, (source,), encoder_sizes)
 
-    # A first step of all hypotheses; their tokens are B x k.
+    # Arguments of a first step; tokens, origins and totals are B x k.
     state = SearchState.first(padding, cross, _BEAMS)
     tokens = torch.full((_SENTENCES, _BEAMS), models[0].decoder.dictionary.eos())
     origins = torch.arange(_BEAMS).expand(_SENTENCES, _BEAMS).contiguous()
     totals = torch.zeros(_SENTENCES, _BEAMS)
-    # Tensors of one number, as numbers would become constants of the graph.
+    # One-element tensors: plain numbers would become constants of the graph.
     newest, forced, shortest = (torch.tensor([number]) for number in (0, FREE, 0))
     arguments = (tokens, origins, totals, state.ancestors, newest, forced, shortest, padding)
     count = len(arguments)
@@ -88,7 +88,7 @@ def _dynamic_sizes(models: Sequence[StackModel], longest: int) -> list[list[Any]
     for graph in graph_tensors(models).values():
         sizes_of_tensors: list[Any] = []
         for tensor in graph["inputs"]:
-            # Numbers are fixed, and names such as "2 * beams" are of outputs only.
+            # Sizes that are numbers stay fixed.
             named = enumerate(tensor["shape"])
             sizes_of_tensors.append({place: sizes[name] for place, name in named if name in sizes})
         sizes_of_graphs.append(sizes_of_tensors)
@@ -145,7 +145,7 @@ def _drop_unused(program: ExportedProgram) -> None:
 def graph_tensors(models: Sequence[StackModel]) -> dict[str, Any]:
     """Return for each graph the tensors that go in and out, in order; sizes with a name may be any."""
     dtype = str(models[0].encoder.embedding.tokens.weight.dtype).removeprefix("torch.")
-    # In the order of StepGraph's states: model by model, layer by layer.
+    # The order of StepGraph's states: model by model, layer by layer.
     attentions: list[Any] = [layer.cross_attention for model in models for layer in model.decoder.layers]
     hypotheses = ("sentences", "beams")
     padding = _tensor("padding", "bool", "sentences", "source")
@@ -195,14 +195,14 @@ def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str, *, to
     if tolerance is None:
         tolerance = _TOLERANCE[models[0].encoder.embedding.tokens.weight.dtype]
     pad, eos = source_dictionary.pad(), source_dictionary.eos()
-    # No more tokens than the smallest model takes.
+    # Tiny models may take even fewer tokens.
     length = min(3, *(model.encoder.max_positions() for model in models))
     longest = min(3, *(model.decoder.max_positions() for model in models)) - 1
     last_word = len(source_dictionary) - 1
-    # Two sentences, one of them padded on the left, as fairseq does it.
+    # Two sentences, one of them padded on the left, as in fairseq.
     sentences = torch.tensor([[last_word] * (length - 1) + [eos], [pad] * (length - 1) + [eos]])
     search = GraphSearch(graphs, eos=eos, vocabulary=len(target_dictionary))
-    # A greedy search, in which no token may have been better than the one that was taken; then two beams.
+    # First a greedy search, whose every token must be the best one; then two beams for two sentences.
     for source, beams in ((sentences[:1], 1), (sentences, 2)):
         results = search(source, SearchLimits(beams, 1.0, longest, eos))
         for row, hypotheses in zip(source, results, strict=True):
@@ -227,7 +227,7 @@ def _probabilities(models: Sequence[StackModel], source: Tensor, tokens: Tensor)
     They are computed in one forward of the whole sentences ``source`` (S) and ``tokens`` (T).
     """
     eos = models[0].encoder.dictionary.eos()
-    # The decoder's input begins with an end of sentence, as in fairseq's training.
+    # The decoder's input starts with the end of sentence, as in fairseq's training.
     previous = torch.cat([torch.tensor([eos]), tokens[:-1]])[None]
     of_models = []
     for model in models:

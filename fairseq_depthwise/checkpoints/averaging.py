@@ -29,7 +29,7 @@ def saved_checkpoints(folder: str, open_checkpoint: Opener = Checkpoint.open) ->
     # Groups: 1 the epoch of checkpoint3.pt; 2 and 3 epoch and update of checkpoint_3_1500.pt.
     pattern = re.compile(r"checkpoint(?:(\d+)|_(\d+)_(\d+))\.pt")
     matches = [match for name in os.listdir(folder) if (match := pattern.fullmatch(name))]
-    # The end of an epoch comes after its updates.
+    # Within an epoch, its end comes after the updates.
     matches.sort(key=lambda match: (int(match[1] or match[2]), float(match[3] or "inf"), match[0]))
     sequence: list[re.Match[str]] = []
     for match in matches:
@@ -59,7 +59,7 @@ def best_checkpoints(
     Raises:
         UserError: there are fewer, or they were kept by several metrics and ``metric`` names none of them.
     """
-    # Metric and value, as in checkpoint.best_bleu_27.35.pt.
+    # Groups: metric and value, as in checkpoint.best_bleu_27.35.pt.
     pattern = re.compile(r"checkpoint\.best_(.+)_(-?\d+\.?\d*)\.pt")
     by_metric: dict[str, list[tuple[float, str]]] = {}
     for name in os.listdir(folder):
@@ -73,7 +73,7 @@ def best_checkpoints(
         raise UserError(f"--metric {metric}: the best checkpoints of {folder} are by {known}")
     scored = sorted(by_metric[metric] if metric is not None else next(iter(by_metric.values()), []))
     _require_count(len(scored), count, folder, "checkpoints kept by --keep-best-checkpoints of fairseq-train", "--best")
-    # The names do not say whether a larger value is better; the training's options do.
+    # File names do not say whether larger is better; the training's options do.
     options = open_checkpoint(os.path.join(folder, scored[0][1])).options_of("checkpoint")
     if options.get("maximize_best_checkpoint_metric"):  # larger is better
         scored.reverse()
@@ -113,7 +113,7 @@ class RunningAverage:
                     "saved in one precision"
                 )
         # 2. Keep only what is one in memory in every state.
-        # Two names stay together if they had one first name before and have one now; the first of each group names it.
+        # Names stay in one group if they shared memory in all states before, and share it in this one.
         groups: dict[tuple[str, str], str] = {}
         self._one_in_memory = {
             key: groups.setdefault((first, same[key]), key) for key, first in self._one_in_memory.items()
@@ -166,7 +166,7 @@ def average(checkpoints: Sequence[Checkpoint], *, progress: Callable[[str], None
     # Everything else is the last checkpoint's, but for what belongs to its own parameters.
     last = checkpoints[-1]
     extra_state: dict[str, Any] = dict(last.state.get("extra_state") or {})
-    # What --store-ema keeps is the last checkpoint's, and is nothing of the mean's.
+    # The moving average of --store-ema belongs to the last checkpoint, not to the mean.
     for moving_average in ("ema", "ema_fp32_params"):
         extra_state.pop(moving_average, None)
     if recorded:
@@ -198,7 +198,7 @@ def _require_different(checkpoints: Sequence[Checkpoint]) -> None:
     """
     by_updates: dict[int, list[Checkpoint]] = {}
     for checkpoint in checkpoints:
-        # Only those after the same number of updates can be the same, so that few are compared value by value.
+        # Equal checkpoints have equal numbers of updates, so few have to be compared value by value.
         similar = by_updates.setdefault(checkpoint.updates, [])
         for other in similar:
             if _have_same_parameters(checkpoint, other):
@@ -222,7 +222,7 @@ def _require_one_depth(checkpoints: Sequence[Checkpoint]) -> None:
     """Raise UserError where a model has grown between two checkpoints; their tensors are not read."""
     depths = [depths_in(checkpoint.parameters) for checkpoint in checkpoints]
     last = len(checkpoints) - 1
-    # From the newest backwards, to say how many are of one depth.
+    # From the newest backwards, to tell how many have the same depth.
     for number in reversed(range(last)):
         if depths[number] != depths[last]:
             raise UserError(

@@ -82,7 +82,7 @@ class Checkpoint:
             checkpoints.require_checkpoint(state, path)
             checkpoint = cls(state, path, name)
             if with_digest:
-                # Of the open file, not of the path, which may be another file by now.
+                # Of the open file: the path may name another file by now.
                 with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                     checkpoint.digest = hashlib.sha256(content).hexdigest()
         return checkpoint
@@ -173,7 +173,7 @@ class Checkpoint:
         """Set up the task of the training for another folder of data, and perhaps other languages."""
         if not glob.glob(os.path.join(glob.escape(data.split(os.pathsep)[0]), "dict*.txt")):
             raise UserError(f"--data {data} has no dictionaries; give a folder that fairseq-preprocess made")
-        # An exported folder has no options of a task, only what the dictionaries need.
+        # An exported folder has dictionaries and languages, but no recorded task options.
         if self.is_exported and data == self.options_of("task")["data"]:
             return exported_task(data, self.state["exported"])
 
@@ -182,7 +182,7 @@ class Checkpoint:
         name = getattr(options, "_name", None)
         if name not in tasks.TASK_REGISTRY:
             raise UserError(f"{self.path} was trained with --task {name}, which is not known here")
-        # Options of a namespace can be changed as they are.
+        # A DictConfig refuses new options unless it is opened; a namespace does not.
         with open_dict(options) if isinstance(options, DictConfig) else nullcontext():
             options.data = data
             for side, language in languages.items():
@@ -210,10 +210,10 @@ class Checkpoint:
         with checkpoints.built_within(self.parameters, self.path):
             model = task.build_model(options, from_checkpoint=True)
         try:
-            # fairseq's, whose model_cfg prunes layers if the options say so.
+            # fairseq's method; with model_cfg it also drops layers that --encoder-layers-to-keep leaves out.
             model.load_state_dict(self.parameters, strict=True, model_cfg=options)
         except RuntimeError as error:
-            # PyTorch's first line names the class, the second the first parameter that does not fit.
+            # The first line of PyTorch's message names the class, the second a parameter that does not fit.
             details = [line.strip() for line in str(error).splitlines()[1:2]]
             problem = f"{self.path} does not fit its own options or --data {provenance.data_of(task)}"
             raise UserError("; ".join([problem, *details]).rstrip(".")) from error
@@ -265,7 +265,7 @@ class Checkpoint:
     def build_untrained(self, **changes: Any) -> StackModel:
         """Build a new model with the same options, except for ``changes``, and dictionaries of the same sizes."""
         options = {**vars(self.config), "encoder_embed_path": None, "decoder_embed_path": None, **changes}
-        # Rows of the embeddings (V x d): the dictionaries themselves may be elsewhere.
+        # Embeddings are V x d: the sizes of the dictionaries are known without the dictionaries.
         words = [self.parameters[f"{side}.embedding.tokens.weight"].size(0) for side in SIDES]
         assert self.family is not None
         model: StackModel = build_with_words(self.family, options, *words)

@@ -85,7 +85,7 @@ def parameters_of_sdt(values: Mapping[str, Tensor], file: str) -> tuple[dict[str
             renamed[f"{match[1]}.layers.{match[2]}.{'.'.join(parts)}"] = value
         elif rest in _OUTSIDE:
             renamed[f"{side}.{_OUTSIDE[rest]}"] = value
-        # Not parameters: the layout's version, and an empty tensor that tells positions their type.
+        # These are no parameters: the version of the layout, and a tensor that only carries a type and a device.
         elif rest not in ("version", "embed_positions._float_tensor"):
             raise UserError(f"{file} has {name}, which sdt_transformer has no place for")
     remarks = ["the names of its parameters were translated from those of fairseq's transformer"]

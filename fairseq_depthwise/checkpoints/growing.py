@@ -71,7 +71,7 @@ def grow_checkpoint(
         shallow = trained.build_untrained()
     _require_own_parameters(trained, shallow)
     if seed is None:
-        # Updates are added below, so that growing twice does not draw the same values twice.
+        # The number of updates is added below, so that growing again draws different values.
         seed = trained.options_of("common").get("seed", 1)
     with drawing_from(seed + trained.updates):
         deep = trained.build_untrained(**{f"{side}_layers": layers})
@@ -88,12 +88,12 @@ def grow_checkpoint(
 
     # 3. Frozen parameters have no place in the optimizer's state, before and after.
     last_growth = LastGrowth(parameter_map.new, frozen)
-    # The shallow model may have been grown with frozen layers itself.
+    # The shallow model may itself have grown and have frozen layers.
     LastGrowth.before(trained.state).freeze(shallow)
     last_growth.freeze(deep)
     optimizer_state = _fresh_optimizer(trained.state, _count_trainable(shallow), _count_trainable(deep))
 
-    # 4. The checkpoint, whose learning rate restarts, and whose options have the new depth.
+    # 4. The checkpoint, with a restarted learning rate, and the new depth in its options.
     grown = trained.with_entries(
         model=parameter_map.apply(trained.parameters),
         extra_state=extra_state,
@@ -113,7 +113,7 @@ def _require_own_parameters(trained: Checkpoint, shallow: nn.Module) -> None:
     expected = {name: value.shape for name, value in shallow.state_dict().items()}
     present = {name: value.shape for name, value in trained.parameters.items()}
     if expected != present:
-        # The difference has both what is missing and what is too much; the first by name is reported.
+        # The difference has missing parameters, surplus ones and those of another shape; report the first by name.
         name, _ = min(expected.items() ^ present.items())
         raise UserError(f"{trained.path} is damaged: {name} in it is not that of its own options")
     require_one_value(shallow, trained.parameters)
@@ -121,7 +121,7 @@ def _require_own_parameters(trained: Checkpoint, shallow: nn.Module) -> None:
 
 def _options_with(state: dict[str, Any], name: str, value: int) -> dict[str, Any]:
     """Return the entry of ``state`` with the options, in which an option of the model has another value."""
-    # fairseq has had "cfg" since 0.10; older checkpoints have a namespace of all options in "args".
+    # Checkpoints of older fairseq versions have all options in one namespace, "args", instead of "cfg".
     entry = "cfg" if state.get("cfg") else "args"
     options = copy.deepcopy(state[entry])
     model_options = options["model"] if entry == "cfg" else options
@@ -147,13 +147,13 @@ def _fresh_optimizer(state: dict[str, Any], before: int, after: int) -> dict[str
     """
     optimizer = state.get("last_optimizer_state") or {}
     groups = optimizer.get("param_groups") or []
-    # Without a state, or with the groups of fairseq's composite optimizer, the training starts a new optimizer.
+    # fairseq's composite optimizer has several groups; then, as without any state, training builds a new optimizer.
     if len(groups) != 1:
         return None
     count = len(groups[0]["params"])
     is_flat = count < before  # fp16 has all parameters in one vector
     numbers = list(range(count if is_flat else count + after - before))
-    # float32 copies of the shallow model's weights, for --fp16 and --bf16; fairseq copies the deep model's instead.
+    # These are the shallow model's weights in float32, for --fp16 and --bf16; fairseq makes new ones of the deep model.
     other_entries = {name: value for name, value in optimizer.items() if name != "master_weights"}
     return {**other_entries, "state": {}, "param_groups": [{**groups[0], "params": numbers}]}
 

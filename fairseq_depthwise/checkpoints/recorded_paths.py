@@ -61,7 +61,7 @@ def input_files(model: str) -> list[str]:
     """
     files = []
     for part in model.split(os.pathsep):
-        # Weights are read with what lies beside them.
+        # Weights are read together with the files beside them.
         folder = os.path.dirname(part) or os.curdir if os.path.basename(part) == WEIGHTS else part
         best = os.path.join(folder, BEST)
         if os.path.isdir(folder) and not os.path.isfile(best):

@@ -54,7 +54,7 @@ def first_of_each_memory(values: StateDict) -> dict[str, str]:
         if tensor.numel() == 0:  # has no memory
             first_names[name] = name
         else:
-            # Views of one storage, such as a transposed weight, are not the same tensor.
+            # Different views of one storage, such as a transpose, are different tensors.
             memory = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
             first_names[name] = names_of_memory.setdefault(memory, name)
     return first_names
@@ -67,7 +67,7 @@ def count_parameters(values: StateDict, options: Mapping[str, Any]) -> Parameter
     """
     first_names = _first_of_each_parameter(values, options)
     ties_known = first_names is not None
-    # One name of each parameter, of which all have the same size.
+    # One name per parameter; it does not matter which.
     distinct = {first: name for name, first in (first_names or first_of_each_memory(values)).items()}
     parameters = unused_copies = 0
     for name in distinct.values():
@@ -112,7 +112,7 @@ def _first_of_each_parameter(values: StateDict, options: Mapping[str, Any]) -> d
         words += [values[f"{side}.{table}"].size(0) for table in _TABLES if f"{side}.{table}" in values]
     if len(words) != 2:
         return None
-    # Files of embeddings may be gone, and their values do not matter.
+    # Files of pretrained embeddings may be gone, and only sizes matter here.
     built_options = {**options, "encoder_embed_path": None, "decoder_embed_path": None}
     for side, layers in depths_in(values).items():
         built_options[f"{side}_layers"] = layers
@@ -120,7 +120,7 @@ def _first_of_each_parameter(values: StateDict, options: Mapping[str, Any]) -> d
         model = build_without_memory(family, built_options, *words)
     except Exception:  # options of another version, about which a model's own code may complain in any way
         return None
-    # Tied parameters are one object in a model.
+    # In a model, tied parameters are one object.
     first_names: dict[int, str] = {}
     return {
         name: first_names.setdefault(id(parameter), name)

@@ -36,7 +36,7 @@ def write_weights(state: Mapping[str, Any], architecture: str, folder: str) -> d
     require_extra("safetensors", "safetensors")
     from safetensors.torch import save
 
-    # Sorted, so that the same weights are the same bytes; safetensors refuses tensors that share memory.
+    # Sorted, so that the same weights always give the same bytes.
     values = dict(sorted(state["model"].items()))
     first_names = first_of_each_memory(values)
     # A weight with several names is in the file once; the others are one remark, as of several the order would be any.
@@ -58,7 +58,7 @@ def declared_options(state: Mapping[str, Any], architecture: str) -> dict[str, A
     recorded = checkpoints.options_in(state)
     options = {}
     for name in sorted(_declared_names(architecture)):
-        # Paths, such as that of pretrained embeddings, mean nothing elsewhere.
+        # Paths, such as those of pretrained embeddings, mean nothing on another machine.
         if name in recorded and not name.endswith("_path"):
             options[name] = recorded[name]
     return options
@@ -77,7 +77,7 @@ def _declared_names(architecture: str) -> Iterable[str]:
         return fields
     parser = ArgumentParser(conflict_handler="resolve")
     ARCH_MODEL_REGISTRY[architecture].add_args(parser)
-    # Models such as fairseq's lstm read these two, and leave it to the task to declare them.
+    # Models such as fairseq's lstm read these two without declaring them.
     return {"max_source_positions", "max_target_positions", *(action.dest for action in parser._actions)}
 
 
@@ -94,7 +94,7 @@ def read_weights(file: str) -> dict[str, Any]:
         if hashlib.sha256(content).hexdigest() != config["weights"]["sha256"]:
             raise UserError(f"{file} is damaged, or not the one that was exported; export the checkpoint again")
         values = load(content)
-        # A file begins with the size of its header in 8 bytes, and the header, in JSON; load() returns tensors only.
+        # load() returns tensors only. A file begins with its header, in JSON, after the header's size in 8 bytes.
         header_size = int.from_bytes(content[:8], "little")
         header = json.loads(content[8 : 8 + header_size])
         other_names = json.loads(header.get("__metadata__", {}).get("other names", "{}"))

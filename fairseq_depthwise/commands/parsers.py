@@ -18,18 +18,18 @@ class SubcommandParser(argparse.ArgumentParser):
     _takes_options_first = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        # 1. The options of the subcommand, which only now imports its module: others are never imported.
+        # 1. Only the module of the subcommand in use is ever imported, now.
         if self.command is not None:
             module, self.command = self.command(), None
             self.set_defaults(run=module.run)
             self.formatter_class = argparse.RawDescriptionHelpFormatter
             self.epilog = "".join((module.__doc__ or "").partition("example:")[1:])
             module.add_to(self)
-        # 2. Two passes, for options and for what is left: in one, argparse takes all files from one place of the line.
+        # 2. Two passes, options first: in a single one, argparse takes all files from one place of the command line.
         positionals = self._get_positional_actions()
         if self._takes_options_first:
             return self._parse_pass(args, namespace)
-        # fairseq's own commands take the rest of the line as it is; argparse has no two passes over such a rest.
+        # fairseq's own commands take the rest of the line as it is, which argparse cannot parse in two passes.
         if any(action.nargs == argparse.REMAINDER for action in positionals):
             return super().parse_known_args(args, namespace)
         self._takes_options_first = True  # argparse calls this method again, for the options and then for the rest
@@ -43,7 +43,7 @@ class SubcommandParser(argparse.ArgumentParser):
 
         The first pass of argparse drops the word ``--``; the second would then take a file called ``-x`` for an option.
         """
-        # argparse hides positionals so in its first pass.
+        # In its first pass argparse suppresses all positionals.
         is_first = all(action.nargs == argparse.SUPPRESS for action in self._get_positional_actions())
         end = args.index("--") if is_first and "--" in args else len(args)
         namespace, rest = super().parse_known_args(args[:end], namespace)

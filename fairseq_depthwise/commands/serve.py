@@ -55,12 +55,12 @@ def _bind(host: str, port: int) -> socket.socket:
     """Take the port before the model is loaded; nobody can connect until the server listens."""
     listener = socket.socket()
     try:
-        # The name may be an IPv6 address, or a host that has one.
+        # The host may be an IPv6 address, or have one.
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = addresses[0]
         listener.close()
         listener = socket.socket(family, kind, protocol)
-        # A server that was just ended does not block its port for the next one.
+        # A server can be restarted on its port at once.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except (OSError, UnicodeError) as error:
@@ -93,7 +93,7 @@ def _serve(service: Service, listener: socket.socket, timeout: float) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     listener.listen()
-    # With --port 0 the system has chosen one.
+    # With --port 0 the system has chosen a port.
     host, port = listener.getsockname()[:2]
     print(f"http://{f'[{host}]' if ':' in host else host}:{port}/", flush=True)
     print("SIGTERM or Ctrl-C ends the server", file=sys.stderr)

@@ -115,12 +115,12 @@ def run(options: argparse.Namespace) -> int:
     )
     if options.ray is not None:
         return _translate_on_ray(options, output_path)
-    # Whoever types wants to see each translation at once.
+    # At a terminal, translate each line as soon as it is typed.
     at_terminal = options.files == ["-"] and sys.stdin.isatty()
     translator = load_translator(options)
     if at_terminal:
         print("type a sentence and press return; Ctrl-D ends", file=sys.stderr)
-    # A file appears whole; standard output is written as it comes.
+    # A file appears when it is complete; standard output is written as translations come.
     opened: Any = nullcontext(sys.stdout.buffer) if output_path is None else atomic_write(output_path)
     with opened as output:
         _translate(translator, output, options, at_once=at_terminal)
@@ -142,11 +142,11 @@ def _translate_on_ray(options: argparse.Namespace, output_path: str | None) -> i
     if format_of_graphs(options.model) is None:
         checkpoint_files(options.model)  # which says what is missing, before Ray is started
     output = output_path or require_folder(options.output_folder, options.files, force=options.force)
-    # What tells these translations from others, so that blocks of other options are not taken for theirs.
+    # What the translations depend on, so that blocks made with other options are not reused.
     depends_on = {"--source-lang": options.source_lang, "--target-lang": options.target_lang}
     for declared in (TranslatorOptions, LineOptions):
         depends_on |= dict(that_change_results(options_of(declared, options)))
-    # To the actors by pickling, which cannot carry the function that this command is.
+    # Sent to the actors by pickling, so without the function ``run``.
     sent = argparse.Namespace(**{name: value for name, value in vars(options).items() if name != "run"})
     load = functools.partial(_load_actor, sent)
     threads = options.threads or 1
@@ -167,7 +167,7 @@ def _load_actor(options: argparse.Namespace) -> Loaded:
     """Return what an actor translates with."""
     from fairseq_compat.process import keep_freed_memory
 
-    # The command line does this for other processes; Ray starts this one.
+    # Other processes do this at the start of a command, but this one is started by Ray.
     keep_freed_memory()
     translator = load_translator(options)
 
@@ -190,7 +190,7 @@ def _require_files(options: argparse.Namespace) -> str | None:
             open(path, "rb").close()
     if options.output is None:
         return None
-    # The output may be none of the files that are read.
+    # The output must not be one of the files that are read.
     inputs = [path for path in options.files if path != "-"]
     inputs += filter(None, (options.bpe_codes, options.sentencepiece_model))
     inputs += input_files(options.model)
@@ -207,14 +207,14 @@ def _translate(translator: LoadedTranslator, output: IO[bytes], options: argpars
         text, warnings = translated_block(translator, block, options)
         for warning in warnings:
             print(warning, file=sys.stderr)
-        # Blocks that are compressed one by one are one file of .gz or .xz.
+        # Concatenated .gz or .xz blocks are a valid file.
         output.write(compressed(options.output or "", text))
         output.flush()
         done += len(block.lines)
         if not at_once and time.monotonic() - last_report > _EVERY:
             last_report = time.monotonic()
             print(f"  {_lines(done)}, {done / (last_report - started):,.1f} a second", file=sys.stderr)
-    # An empty .gz or .xz has a header.
+    # Even an empty .gz or .xz file has a header.
     if not done:
         output.write(compressed(options.output or "", b""))
     if not at_once:
@@ -268,7 +268,7 @@ def _as_line(translation: Translation, options: argparse.Namespace) -> str:
 
 def _as_document(translation: Translation, options: argparse.Namespace) -> dict[str, Any]:
     best = _fields_of(translation.hypotheses[0])
-    # The best hypothesis is the line's own fields, also without --nbest.
+    # The fields of the best hypothesis are those of the line, with or without --nbest.
     document = {"source": translation.source, "translation": best.pop("text"), **best}
     if translation.source_words is not None:
         document["source_words"] = translation.source_words

@@ -31,7 +31,7 @@ def load_translator(arguments: argparse.Namespace, options: TranslatorOptions | 
     from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
     from fairseq_depthwise.translation.translator import LoadedTranslator
 
-    # ``serve`` loads with other options than its command line's: a request may ask for more translations.
+    # ``serve`` passes its own: requests may ask for more translations than its command line.
     options = options or options_of(TranslatorOptions, arguments)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)

@@ -18,7 +18,7 @@ class Accuracy(Metric):
 
     _SIGNATURE_TYPE = Signature
 
-    # sacreBLEU's Metric calls these five. It sums the statistics of sentences, and for its bootstrap those of samples.
+    # The methods that sacreBLEU calls. It sums the statistics of all sentences, or of a bootstrap sample.
     def _preprocess_segment(self, sent: str) -> str:
         return sent.strip()
 

@@ -24,7 +24,7 @@ logger = logging.getLogger("fairseq_cli.train")
 def require_growable_trainer(trainer: Trainer, keep_moments: bool) -> None:
     """Raise :class:`UserError` where fairseq keeps parts of the model in places that growth does not reach."""
     cfg = trainer.cfg
-    # Parts of parameters on each device, copies of earlier parameters, or layers that are named once for all.
+    # These divide parameters among devices, keep copies of them, or name the layers in a file.
     impossible = {
         "--ddp-backend fully_sharded": cfg.distributed_training.ddp_backend == "fully_sharded",
         "--pipeline-model-parallel": cfg.distributed_training.pipeline_model_parallel,
@@ -59,7 +59,7 @@ def grow_trainer(
     started = time.perf_counter()
     model = trainer.get_model()
     before = {side: len(getattr(model, side).layers) for side in sources}
-    # All that is kept is read before reinitialize() drops it. ``trainer.ema`` would make an average if there is none.
+    # Read what is kept before reinitialize() drops it; ``trainer.ema`` (not ``_ema``) would create an average.
     moments = moments_of(trainer.optimizer, model) if keep_moments else {}
     schedule = trainer.lr_scheduler.state_dict()
     scaler = getattr(trainer.optimizer, "scaler", None)
@@ -95,7 +95,7 @@ def grow_trainer(
     # 4. The moving average: the same growth of the averaged values.
     if average is not None:
         values, precise = average.get_model().state_dict(), average.fp32_params
-        # The next look at ``trainer.ema`` makes one of the deep model, whose values then are the grown ones.
+        # ``trainer.ema`` now builds an average of the deep model, which then takes the grown values.
         trainer._ema = None
         trainer.ema.restore(parameter_map.apply(values), build_fp32_params=False)
         if precise:
@@ -120,7 +120,7 @@ def require_same_on_all_processes(trainer: Trainer) -> None:
     """Raise RuntimeError unless every process has the same parameters, bit for bit."""
     if trainer.data_parallel_world_size == 1:
         return
-    # Sums of the bits as integers: exact in any order, and NaN equals itself.
+    # Sums of bit patterns as integers: exact in any order, and NaN equals NaN.
     bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}
     sums = [
         parameter.detach().view(bits[parameter.element_size()]).sum(dtype=torch.int64)

@@ -41,7 +41,7 @@ def moments_of(optimizer: FairseqOptimizer, model: nn.Module) -> dict[str, Param
     for name, place in _places(optimizer, model):
         state = {}
         for key, value in optimizer.optimizer.state.get(place.updated, {}).items():
-            # Others are counters of steps, in tensors or numbers.
+            # Other values are step counters, as tensors or as numbers.
             is_of_parameter = torch.is_tensor(value) and value.shape == place.updated.shape
             state[key] = place.part(value) if is_of_parameter else value
         master = None if place.updated is place.parameter else place.part(place.updated.detach())
@@ -67,12 +67,12 @@ def give_moments(
             if not torch.is_tensor(value):
                 optimizer_state[key] = value
                 continue
-            # A vector that weighs layers takes its moments from new places, as its weights.
+            # In a vector that weighs layers, moments move with their weights.
             value = parameter_map.part(name, value)
             if value.shape != place.parameter.shape:
                 optimizer_state[key] = value.clone()
             else:
-                # Each parameter fills its part of a flat vector, whose other parts stay 0, as for new parameters.
+                # Each parameter fills its part of a flat vector; parts of new parameters stay 0.
                 whole = optimizer_state.setdefault(key, torch.zeros_like(place.updated, dtype=value.dtype))
                 place.part(whole).copy_(value)
         if master is not None:
@@ -93,7 +93,7 @@ def _places_in(optimizer: FairseqOptimizer) -> Iterator[_Place]:
         for parameter in optimizer.params:
             yield _Place(parameter, parameter)
     elif optimizer.has_flat_params:
-        # fairseq has one flat vector for each device, and a process has one device.
+        # fairseq keeps one flat vector per device, and a process has one device.
         flat: Tensor = masters if torch.is_tensor(masters) else next(iter(masters.values()))
         offset = 0
         for half in optimizer.fp16_params:

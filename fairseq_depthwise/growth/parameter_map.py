@@ -54,7 +54,7 @@ class ParameterMap:
 
         A value that stays keeps its memory, a copy has its own, and tied parameters are one tensor.
         """
-        # New values take type and device of the others: a checkpoint may be in half precision.
+        # New values take the type and device of the others: a checkpoint may be in half precision.
         like = next(iter(values.values()))
         used: set[int] = set()
         result: dict[str, Tensor] = {}
@@ -123,7 +123,7 @@ def grow_model(
     are replaced. Type, device and mode stay. New layers are those of a new model, drawn from ``seed`` in float32.
     """
     with drawing_from(seed):
-        # Built in float32 on the CPU and converted then, so that the values depend on the seed alone.
+        # Built in float32 on the CPU, then converted, so that random values depend on the seed alone.
         deep = build().to(next(model.parameters()))
     values = model.state_dict()
     parameter_map = map_parameters(deep, values, sources, init)
@@ -159,7 +159,7 @@ def drawing_from(seed: int) -> Iterator[None]:
 def require_identity(stack: nn.Module, sources: Sequence[int | None]) -> None:
     """Raise :class:`UserError` unless a stack that grows so can compute the same function, as its modules declare."""
     depth = _depth(sources)
-    # The old layers are where they were, and all new ones above them.
+    # Whether the old layers stay in place, with all new ones above them.
     is_on_top = list(sources[:depth]) == list(range(depth))
     layers: Any = stack.layers
     never: list[Any] = [] if hasattr(layers[0], "branch_ends") else ["layers without residual branches"]
@@ -198,9 +198,9 @@ class _GrownStacks:
         self._sides = sources
         self._is_zero = init == "zero"
         self._new = {side: new_layers(layers) for side, layers in sources.items()}
-        # The index one above the last layer is its own source: that of what reads the stack's output.
+        # One more than there are layers: what reads the stack's output comes from what read it before.
         self._layers = {side: [*layers, _depth(layers)] for side, layers in sources.items()}
-        # Items that stay at their place move where new layers are to change nothing (OfLayers.stays).
+        # With zero, even items that otherwise stay in place have to move (OfLayers.stays).
         self._lists: dict[str, OfLayers] = {}
         for side in sources:
             stack: Any = getattr(deep, side)
@@ -217,7 +217,7 @@ class _GrownStacks:
         # Item i of a list belongs to layer first + i * step, in sub-layers where these are connected.
         of, side = self._lists[match["list"]], match["side"]
         layer = of.first + int(match["index"]) * of.step
-        # From layers to sub-layers, so that sub-layer s of a layer comes from sub-layer s of its source.
+        # From layers to sub-layers: sub-layer s of a layer comes from sub-layer s of its source.
         sources: list[int | None] = []
         for source in self._layers[side]:
             for place in range(of.sublayers):
@@ -265,7 +265,7 @@ def _map_parameters(stacks: _GrownStacks, deep: nn.Module, present: Mapping[str,
     for name, value in built.items():
         item = stacks.item(name)
         source = sources[name] = stacks.source(name, present)
-        # Tied parameters are one piece of memory in a state dict.
+        # In a state dict, tied parameters share memory.
         first_names[name] = of_memory.setdefault(value.data_ptr(), name)
         if item is None:
             # Belongs to no layer, such as the embedding.

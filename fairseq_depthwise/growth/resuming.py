@@ -30,7 +30,7 @@ class Restored(NamedTuple):
         A file that does not exist is refused, which fairseq itself may pass over in silence.
         """
         last_of_run = os.path.join(options.save_dir, _LAST)
-        # The order in which fairseq looks for them.
+        # In the order in which fairseq looks for them.
         for option, path in (
             ("--restore-file", options.restore_file if options.restore_file != _LAST else None),
             ("--save-dir", last_of_run if os.path.isfile(last_of_run) else None),

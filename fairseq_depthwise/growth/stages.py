@@ -80,7 +80,7 @@ class GrowthPlan:
             return None
         epochs = sum(stage.length or 0 for stage in self.stages[:-1]) + 1
         frequencies = []
-        # fairseq takes the last one for all later epochs.
+        # fairseq uses the last entry for all later epochs.
         for epoch in range(1, max(epochs, len(otherwise)) + 1):
             default = otherwise[min(epoch, len(otherwise)) - 1]
             frequencies.append(self.stages[self.stage_of(epoch)].update_freq or default)
@@ -100,7 +100,7 @@ def parse_stages(text: str, *, strategy: str, block_size: int = 0) -> GrowthPlan
         length, max_tokens, update_freq = (
             int(match[name]) if match[name] else None for name in ("length", "max_tokens", "update_freq")
         )
-        # A last stage without length has no unit of its own.
+        # A last stage without a length has no unit either.
         if length is not None or match["unit"]:
             units.add(match["unit"])
         stages.append(Stage(int(match["layers"]), length, max_tokens, update_freq))

@@ -96,7 +96,7 @@ def _require_same_options(
     for field in fields(wanted):
         before, now = getattr(config, field.name), getattr(wanted, field.name)
         changes_parameters = field.metadata.get("changes_parameters", True) and field.name not in free
-        # Parts that a model may get although the one that it starts from has none.
+        # Some parts may be added to a model that was trained without them.
         is_added = field.metadata.get("addable") and not before
         if changes_parameters and before != now and not is_added:
             differences.append(f"--{field.name.replace('_', '-')} is {before} there and {now} here")

@@ -95,7 +95,7 @@ class GrowingTask(FairseqTask):
 
     def build_model(self, cfg: DictConfig, from_checkpoint: bool = False) -> BaseFairseqModel:
         """Build the model at the depth at which training starts or goes on; ``from_checkpoint`` at its own."""
-        # fairseq builds a checkpoint's model so, to generate with it: nothing grows then.
+        # fairseq loads a checkpoint for generation: nothing grows.
         if from_checkpoint:
             return super().build_model(cfg, from_checkpoint)
         dataclass_of_model = provenance.options_class(cfg._name)
@@ -108,7 +108,7 @@ class GrowingTask(FairseqTask):
         options = self.growth_options
         if not options.growth_stages:
             raise UserError(f"--task {self.name} needs --growth-stages, such as 6:2,12:2,18:")
-        # Both sides have the same depths, so these have to suit the larger blocks; only encoders have any.
+        # Both sides have the same depths, which must be multiples of the block size; decoders have no blocks (0).
         blocks = {side: block_size(cfg, side) for side in self.sides}
         self.plan = parse_stages(
             options.growth_stages, strategy=options.growth_strategy, block_size=max(blocks.values())
@@ -129,7 +129,7 @@ class GrowingTask(FairseqTask):
         # 3. What would fail at a later boundary fails now.
         if options.growth_init == "zero":
             depths_to_come = [planned for planned in self.plan.depths if planned >= depth]
-            # Growth to come may be hours away.
+            # The next growth may be hours away.
             for before, after in itertools.pairwise(depths_to_come):
                 for side, in_block in blocks.items():
                     require_identity(getattr(model, side), self._layer_sources(before, after, in_block))
@@ -162,7 +162,7 @@ class GrowingTask(FairseqTask):
         )
         self._warm_start_step = checkpoint.updates
         self._last_growth = LastGrowth(new, options.growth_freeze)
-        # A word's embedding is found by its number: other dictionaries would give it another word's.
+        # Embeddings are looked up by number: with another dictionary, a word would get another word's embedding.
         dictionaries = provenance.of_dictionaries(self)
         provenance.require_same(checkpoint.name, checkpoint.provenance, dictionaries, provenance.data_of(self))
 
@@ -173,7 +173,7 @@ class GrowingTask(FairseqTask):
     def set_trainer(self, trainer: Trainer) -> None:
         """Give fairseq the lengths and the batches of the stages; a new trainer calls this once."""
         plan = self.plan
-        # Without a plan no model was built to be trained, such as in fairseq-generate.
+        # Without a plan the model was not built for training, and does not grow.
         if plan is None:
             return
         require_growable_trainer(trainer, self.growth_options.growth_optimizer_state == "keep")
@@ -189,7 +189,7 @@ class GrowingTask(FairseqTask):
         optimization = trainer.cfg.optimization
         limit = "max_update" if plan.in_updates else "max_epoch"
         if plan.length is not None:
-            # 0 is fairseq's way to say without limit.
+            # In fairseq 0 means no limit.
             optimization[limit] = min(optimization[limit] or plan.length, plan.length)
         else:
             ends = [optimization[name] for name in ("max_update", "max_epoch", "stop_time_hours", "stop_min_lr")]
@@ -200,7 +200,7 @@ class GrowingTask(FairseqTask):
                     "--max-update, --stop-time-hours, --stop-min-lr or --patience"
                 )
         last_stage = len(plan.stages) - 1
-        # The user's own limit may come before the last stage.
+        # The user's own limit may end training before the last stage.
         last_reached = plan.stage_of(optimization[limit]) if optimization[limit] else last_stage
         if last_reached < last_stage:
             logger.warning(
@@ -229,7 +229,7 @@ class GrowingTask(FairseqTask):
         trainer, plan = self._trainer, self.plan
         if trainer is None or plan is None:
             return
-        # fairseq calls this also on resuming; a warm start sets the rate once, before the first update.
+        # fairseq calls this on resuming, too, but a warm start sets the rate only before the first update.
         updates, schedule = trainer.get_num_updates(), trainer.lr_scheduler
         if self._warm_start_step is not None and updates == 0 and isinstance(schedule, RestartableSchedule):
             schedule.start_at(self._warm_start_step)
@@ -252,7 +252,7 @@ class GrowingTask(FairseqTask):
             if plan.in_updates and self._enter(trainer, plan, plan.stage_of(update_num + 1)):
                 # The trainer handed over what it had before.
                 model, criterion, optimizer = trainer.model, trainer.criterion, trainer.optimizer
-                # fairseq did both before it called this, to the optimizer and the criterion that are replaced.
+                # fairseq did both before this call, but to the old optimizer and criterion.
                 optimizer.zero_grad()
                 criterion.train()
             self._log_stage(trainer, plan)
@@ -296,14 +296,14 @@ class GrowingTask(FairseqTask):
     ) -> Any:
         """Return batches of the size that the epoch's stage sets; fairseq keeps them for the next epoch."""
         if self.plan is not None and dataset is self.datasets.get(self.growth_options.train_subset):
-            # Stages in updates have no batches of their own, so any of them does.
+            # Stages in updates do not set batches, so any of them will do.
             stage: Stage = self.plan.stages[0 if self.plan.in_updates else self.plan.stage_of(options.get("epoch", 1))]
             if stage.max_tokens is not None:
                 max_tokens = stage.max_tokens
-                # A batch of so many tokens has no room for a longer sentence.
+                # A longer sentence would not fit into a batch.
                 max_positions = utils.resolve_max_positions(max_positions, max_tokens)
             if max_tokens != self._max_tokens_of_batches and dataset in self.dataset_to_epoch_iter:
-                # fairseq would reuse the batches of the stage before.
+                # Otherwise fairseq would reuse the batches of the previous stage.
                 before = self.dataset_to_epoch_iter.pop(dataset)
                 before._cur_epoch_itr = before._next_epoch_itr = before.dataloader = None
                 # Its worker ends at once here; beside the worker of the next iterator it would take five seconds.
@@ -314,7 +314,7 @@ class GrowingTask(FairseqTask):
 
 def _require_no_other_depth(cfg: DictConfig, side: str, plan: GrowthPlan) -> None:
     """Refuse a depth that is neither the architecture's default nor that of the first or the last stage."""
-    # The function of an architecture fills in what is not set; what it leaves out is the dataclass's default.
+    # The architecture's function sets its defaults; for what it does not set, the dataclass's default holds.
     defaults = DictConfig({})
     ARCH_CONFIG_REGISTRY.get(cfg._name, lambda args: None)(defaults)
     name = f"{side}_layers"

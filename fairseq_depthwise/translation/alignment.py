@@ -20,7 +20,7 @@ def words_of(tokens: Sequence[str], subwords: str | None) -> tuple[list[int], li
     numbers: list[int] = []
     words: list[str] = []
     for place, token in enumerate(tokens):
-        # SentencePiece marks tokens that begin a word, BPE those that do not end one.
+        # SentencePiece marks tokens that begin a word, BPE marks those that do not end one.
         if begin:
             begins_word = token.startswith(begin)
         else:
@@ -48,7 +48,7 @@ def cross_attention(
     pad, eos = models[0].decoder.dictionary.pad(), models[0].decoder.dictionary.eos()
 
     # All hypotheses in one batch, with the row of each one's sentence.
-    # A hypothesis has no start token, and the decoder does not read the last one.
+    # The decoder reads the start token, then all tokens of the hypothesis but the last.
     first_token = torch.tensor([start])
     rows: list[int] = []
     decoder_inputs: list[Tensor] = []
@@ -61,13 +61,13 @@ def cross_attention(
 
     total = torch.zeros(())
     for model in models:
-        # Other models return the last layer's attention unasked.
+        # All other models return their last layer's attention by default.
         options = {}
         if hasattr(model, "alignment_layer"):  # fairseq's own model that is trained to align
             for name in ("alignment_layer", "alignment_heads", "full_context_alignment"):
                 options[name] = getattr(model, name)
         encoded = model.encoder.forward_torchscript(batch["net_input"])
-        # From a row for each sentence to one for each hypothesis: S x B x C -> S x N x C.
+        # From one row per sentence to one per hypothesis: S x B x C -> S x N x C.
         encoded = model.encoder.reorder_encoder_out(encoded, sentence_rows)
         _, extra = model.decoder(previous, encoder_out=encoded, features_only=True, **options)
         # N x T x S

@@ -79,12 +79,12 @@ class BeamSearch(Search):
         if self.refines:
             longest = min(model.max_decoder_positions() for model in models) - 1
         else:
-            # As fairseq computes it with --max-len-a 0; one less than the decoder's positions, for the end.
+            # fairseq's limit with --max-len-a 0; one position is kept for the end of the sentence.
             longest = int(min(self._generator.max_len_b, self._generator.max_len - 1))
         start, prefix = target_start(task)
         limits = SearchLimits(options.beam, options.length_penalty, longest, start, tuple(prefix))
         super().__init__(task.target_dictionary, limits, graphs)
-        # mBART's translations end with their language.
+        # mBART ends translations with a language token.
         self.hidden.add(target_end(task))
 
     @torch.no_grad()
@@ -92,7 +92,7 @@ class BeamSearch(Search):
         self, batch: dict[str, Any], constraints: Sequence[Sequence[Tensor]] | None = None
     ) -> list[list[dict[str, Any]]]:
         """Return what :meth:`Search.hypotheses` does, with all constraints; perhaps none for a sentence."""
-        # Graphs run on the CPU: nothing has to be moved.
+        # Graphs run on the CPU, so there is nothing to move.
         if constraints is None and self._graphs is not None:
             return super().hypotheses(batch)
         batch = self._moved(batch)

@@ -37,7 +37,7 @@ def open_models(request: ModelRequest) -> LoadedModels:
         options.text, first.cfg, task.source_dictionary, path=first.path, data=data, recorded=first.provenance
     )
     for other in checkpoints[1:]:
-        # A line is tokenized once, for all models.
+        # A line is tokenized once for all models of the ensemble.
         _require_same_text(other, first, text, options.text)
 
     # 3. The models, prepared for inference, and perhaps graphs of them.
@@ -57,7 +57,7 @@ def open_models(request: ModelRequest) -> LoadedModels:
         device=device,
         task=task,
         text=text,
-        # The models and their graphs serve all directions; a search is for one.
+        # Models and graphs serve every direction; a search serves one.
         search=lambda task: BeamSearch(task, models, options.beam, device, graphs),
         longest=longest - len(source_affixes(task)[0]),
         models=models,
@@ -96,7 +96,7 @@ def _make_graphs(models: list[Any], task: Any, request: ModelRequest, name: str)
     options, device = request.options, request.device
     is_int8 = options.precision == "int8"
     is_asked_for = is_int8 or bool(options.compile)
-    # Looking for them costs a digest of all weights, hence only where some model has been compiled.
+    # Looking one up means hashing all weights, so this is done only if any model at all has been compiled.
     may_be_cached = options.compile is None and device.type == "cpu" and not options.beam.sampling
     if not is_asked_for and not (may_be_cached and any_cached("compiled")):
         return None

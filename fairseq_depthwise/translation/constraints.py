@@ -25,11 +25,11 @@ class ConstrainedSearch(LexicallyConstrainedBeamSearch):
     """
 
     def __init__(self, dictionary: Dictionary, order: str, *, prefix: int, beam: int) -> None:
-        # fairseq takes 2k candidates of the first step, which has one hypothesis, and never padding.
+        # In the first step fairseq takes 2k candidates from a single hypothesis, padding excluded.
         if 2 * beam >= len(dictionary):
             raise UserError(f"--beam {beam} is too large for constraints and a dictionary of {len(dictionary):,}")
         super().__init__(dictionary, order)
-        # Otherwise fairseq's generator asserts that every sentence has ended by the maximum length.
+        # Otherwise fairseq's generator asserts that all sentences have ended by the maximum length.
         self.stop_on_max_len = True
         self._prefix = prefix
         self._unconstrained = search.BeamSearch(dictionary)
@@ -54,7 +54,7 @@ class ConstrainedSearch(LexicallyConstrainedBeamSearch):
             # Only the first hypothesis has the prefix. What is step 0 to fairseq considers this one alone.
             assert scores is not None
             lprobs = lprobs + scores[:, :, step - 1 : step]
-            # fairseq keeps hypotheses that lack constraints from ending only after step 0.
+            # Only after step 0 does fairseq keep hypotheses from ending before they have all constraints.
             lprobs[:, :, self.eos] = -math.inf
             step, scores = 0, None
         candidates = super().step(step, lprobs, scores, prev_output_tokens, original_batch_idxs)

@@ -131,7 +131,7 @@ class Direction:
         encoded = self.codec.encode(text)
         symbols = encoded.split()
         tokens = self.task.source_dictionary.encode_line(encoded, add_if_not_exist=False).long()
-        # encode_line appends it; every piece needs one.
+        # encode_line appends one to the line; every piece needs its own.
         end_of_sentence = tokens[-1:]
         pieces = []
         for place in self._places(symbols):
@@ -147,7 +147,7 @@ class Direction:
         if not symbols:
             return []
         longest_line = self._options.max_line_tokens
-        # The model's own limit counts the end of the sentence, --max-line-tokens does not.
+        # The model's limit includes the end of the sentence; --max-line-tokens does not.
         limit = min(longest_line or self._longest, self._longest - 1)
         if len(symbols) <= limit:
             return [range(len(symbols))]
@@ -159,7 +159,7 @@ class Direction:
     def _constrain(self, line: Line, constraints: Sequence[str]) -> None:
         """Add to a line those constraints that can be searched for, and for all why its translation may lack them."""
         dictionary = self.task.target_dictionary
-        # <unk> stands for words that are not in the dictionary, and the others are not text.
+        # <unk> stands for words that are not in the dictionary; the others are not text.
         excluded = {dictionary.pad(), dictionary.unk(), *self.search.hidden}
         possible: list[tuple[str, Tensor]] = []  # one may be asked for twice
         for constraint in constraints:
@@ -172,7 +172,7 @@ class Direction:
             else:
                 possible.append((constraint, tokens))
 
-        # Now why a translation may lack those that are left, and whether they are searched for at all.
+        # The remaining ones: why a translation may lack them, and whether to search for them at all.
         needed = sum(len(tokens) for _, tokens in possible)
         capacity = self.search.limits.max_length - len(self.search.limits.prefix)
         if len(line.pieces) > 1:
@@ -189,7 +189,7 @@ class Direction:
 
     def search_all(self, pieces: Sequence[Piece], nbest: int) -> None:
         """Find up to ``nbest`` hypotheses of every piece."""
-        # Apart, so that other lines are translated as if no line had constraints, and by graphs if there are any.
+        # Separately, so that all other lines are translated as usual, by graphs if there are any.
         constrained = [piece for piece in pieces if piece.constraints]
         for batch, members in self._batches(constrained):
             constraints = [piece.constraints for piece in members]
@@ -222,7 +222,7 @@ class Direction:
         tokens = [piece.tokens for piece in pieces]
         if self._around is not None:
             before, after = (torch.tensor(some).long() for some in self._around)
-            # The suffix has the end of the sentence.
+            # ``after`` includes the end of the sentence.
             tokens = [torch.cat([before, of_piece[:-1], after]) for of_piece in tokens]
         lengths = list(map(len, tokens))
         dataset: Any = self.task.build_dataset_for_inference(tokens, lengths)
@@ -232,11 +232,11 @@ class Direction:
         if max_tokens is not None:
             # A longer piece makes a larger batch, rather than an error. 1 is for the token that names a language.
             max_tokens = max(max_tokens, max(lengths) + 1)
-        # Batches of similar lengths have little padding. A stable sort makes them the same in every run.
+        # Batches of similar lengths need little padding; a stable sort makes them reproducible.
         by_length = np.argsort(np.array(lengths), kind="stable")
         for numbers in dataset.batch_by_size(by_length, max_tokens=max_tokens, max_sentences=self._options.batch_size):
             batch = dataset.collater([dataset[number] for number in numbers])
-            # The collater sorts a batch by length: its ids say which sentence is where.
+            # The collater reorders a batch by length; its ids say which sentence is where.
             yield batch, [pieces[number] for number in batch["id"].tolist()]
 
     def translation(self, line: Line) -> Translation:
@@ -257,7 +257,7 @@ class Direction:
             line.text,
             hypotheses=tuple(self._hypothesis(line, outputs) for outputs in by_rank),
             pieces=len(line.pieces),
-            # Tokens have an end of sentence, which max_length does not count.
+            # Unlike max_length, tokens include the end of the sentence.
             cut_off=any(len(tokens) > self.search.limits.max_length for tokens in best),
             source_words=source_words,
             unmet_constraints=unmet,
@@ -266,7 +266,7 @@ class Direction:
     def _hypothesis(self, line: Line, outputs: Sequence[dict[str, Any]]) -> Hypothesis:
         """Join the outputs of the search for a line's pieces."""
         texts = [self.codec.decode(self.search.text(output["tokens"])) for output in outputs]
-        # fairseq's are natural logarithms here; its commands print them to base 2.
+        # fairseq's scores are natural logarithms; its commands print them to base 2.
         scores = [float(output["score"]) / math.log(2) for output in outputs]
         details: dict[str, Any] = {}
         if self._options.token_scores:
@@ -294,7 +294,7 @@ class Direction:
         alignment: list[tuple[Any, ...]] = []
         for piece, output in zip(line.pieces, outputs, strict=True):
             tokens = output["tokens"].tolist()
-            # Rows of the attention without tokens that are no text; its columns have none already (_take_hypotheses).
+            # Leave out rows of tokens that are not text; _take_hypotheses has left out such columns.
             visible = [place for place, token in enumerate(tokens) if token not in self.search.hidden]
             symbols = [self.task.target_dictionary[tokens[place]] for place in visible]
             target, target_words = words_of(symbols, self._subwords)
@@ -305,7 +305,7 @@ class Direction:
                 alignment += map(tuple, soft_alignment(attention, source_of_piece, target, sizes).tolist())
             else:
                 for source_word, word in hard_alignment(attention, source_of_piece, target):
-                    # Words of a piece are counted from 0; source words are already those of the line.
+                    # Target words count from 0 in every piece; source words already count over the whole line.
                     alignment.append((source_word, len(words) + word))
             words += target_words
         return {"words": tuple(words), "attention" if is_soft else "alignment": tuple(alignment)}

@@ -35,16 +35,16 @@ def export(checkpoint: Checkpoint, folder: str, options: ExportOptions, say: Cal
 
     ``say`` is called with what is left out.
     """
-    # 1. What cannot be exported is refused first.
+    # 1. Refuse what cannot be exported.
     checkpoint.require_family()
     export_format = FORMATS[options.format].load()
     export_format.require_exportable(checkpoint)
-    # 2. The model, and how text becomes its tokens.
+    # 2. Build the model, and find out how text becomes tokens.
     data, task = recorded_task(checkpoint, options.data, (options.source_lang, options.target_lang))
     require_exportable(task, checkpoint.path)
     model = checkpoint.build_model(task).float()
     text = _text(checkpoint, task, data, say)
-    # 3. The folder: graphs or weights, dictionaries, subwords, and the configuration that describes them.
+    # 3. Write the folder: graphs or weights, dictionaries, subwords, and the configuration that describes them.
     config = {
         "format": FORMAT,
         "architecture": checkpoint.architecture,
@@ -117,6 +117,6 @@ def _text(checkpoint: Checkpoint, task: FairseqTask, data: str, say: Callable[[s
     for option, name in SUBWORDS.items():
         if settings.bpe.get(option):
             files[text[option]] = name
-            # The name in the folder, as a path of this machine means nothing elsewhere.
+            # The name in the folder: this machine's path would mean nothing elsewhere.
             text[option] = name
     return _Text(text, files)

@@ -21,12 +21,12 @@ def cut(tokens: Sequence[str], longest: int) -> list[range]:
 
     A piece ends at the last end of a sentence in its second half, otherwise at its last end of a word, if there is one.
     """
-    # With SentencePiece a token that begins a word has a mark; with BPE one that does not end it has "@@".
+    # SentencePiece marks the tokens that begin a word; BPE appends "@@" to those that do not end one.
     marked = any(token.startswith("\u2581") for token in tokens)
     pieces, begin = [], 0
     while len(tokens) - begin > longest:
         ends = range(begin + longest, begin, -1)  # of pieces, the longest first
-        # A very short first piece would be worse than a cut within a sentence.
+        # A cut within a sentence is better than a very short piece.
         half = begin + longest // 2
         end = next((place for place in ends if place > half and _ends_sentence(tokens, place, marked)), None)
         if end is None:
@@ -39,7 +39,7 @@ def cut(tokens: Sequence[str], longest: int) -> list[range]:
 
 def joined(translations: Sequence[str], target_lang: str) -> str:
     """Return the translation of a line whose pieces were translated one by one."""
-    # zh_CN, zh-Hans and zh are one language here.
+    # zh_CN, zh-Hans and zh are all Chinese.
     language = target_lang.replace("_", "-").split("-")[0].lower()
     return ("" if language in _WITHOUT_SPACES else " ").join(filter(None, translations))
 

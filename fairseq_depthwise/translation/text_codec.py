@@ -108,7 +108,7 @@ def _subwords(
 ) -> dict[str, Any]:
     """Return the subwords' part of the settings."""
     files: dict[str, str] = {}
-    # 1. Files that are given; two kinds share one option.
+    # 1. Files named by options; two kinds of subwords share one option.
     for option in dict.fromkeys(_FILES.values()):
         file = getattr(options, option)
         if file and not os.path.isfile(file):
@@ -116,7 +116,7 @@ def _subwords(
         if file:
             files[option] = file
 
-    # 2. The kind: what is given, else what the training recorded, else the kind that a given file is for.
+    # 2. The kind: the option's, or the training's, or that of the file named by an option.
     name, recorded = options.bpe, provenance.settings_in("bpe", cfg)
     if name is None and not recorded.keys() & files.keys():
         name = next((kind for kind, option in _FILES.items() if option in files), None)
@@ -127,7 +127,7 @@ def _subwords(
         if option != needed:
             raise UserError(f"{_flag(option)} is given, and --bpe {kind or 'none'} does not read it; leave one out")
 
-    # 3. Its file: what is given, else what the training recorded, where it is now. "???" is OmegaConf's for missing.
+    # 3. Its file: the option's, or the recorded one, wherever it is now. "???" is OmegaConf's mark of a missing value.
     if needed is not None:
         recorded_file = settings.get(needed, "???")
         if needed in files:
@@ -137,7 +137,7 @@ def _subwords(
         else:
             moved = moved_file(str(recorded_file), path, data, _flag(needed), record.get(needed))
             settings[needed] = os.path.abspath(moved)
-    # 4. A dictionary of subwords, though nothing says how text becomes these.
+    # 4. Refuse a dictionary of subwords if nothing says how to split text into them.
     kind_in_dictionary = post_process_for(dictionary)
     if kind is None and options.bpe is None and kind_in_dictionary is not None:
         raise UserError(
@@ -185,7 +185,7 @@ def _settings_of(
 
     Recorded are used only those that read nothing but files of this machine.
     """
-    # Other options of a record may be a stranger's: a checkpoint must not decide what is fetched.
+    # A checkpoint may be a stranger's, and must not decide what is downloaded.
     all_recorded = provenance.settings_in(kind, cfg)
     safe_options = (kind, *_RECORDED.get(str(all_recorded.get(kind)), ()))
     recorded = {name: value for name, value in all_recorded.items() if name in safe_options}

@@ -64,7 +64,7 @@ class BeamOptions(CheckedOptions):
 
         cfg = OmegaConf.structured(FairseqConfig)
         search = {"beam": self.beam, "lenpen": self.length_penalty, "max_len_b": self.max_length}
-        # -1 is fairseq's way to say all.
+        # In fairseq -1 means all tokens.
         cfg.generation.update(search | {"sampling": self.sampling, "sampling_topk": self.sampling_topk or -1})
         return cfg
 

@@ -54,14 +54,14 @@ class LoadedTranslator:
         self.options = translator_options = options or TranslatorOptions()
         request = ModelRequest(model, data, source_lang, target_lang, self.options, torch.device(device), say)
         export_format = format_of_graphs(model)
-        # Exported weights are read as a checkpoint, too; only folders of graphs have a format that opens them.
+        # Exported weights are opened like a checkpoint; only folders of graphs have an opener of their own.
         opener = checkpoint_models if export_format is None else export_format.load()
         self._loaded = loaded = opener.open_models(request)
         self.files, self.data, self.device, self.models = loaded.files, loaded.data, loaded.device, loaded.models
         #: Returns what a direction needs, given source and target language.
         self.direction = functools.cache(lambda source, target: Direction(loaded, source, target, translator_options))
         self._seen: Counter[str] = Counter()
-        # What is wrong with the usual direction is said now, not at the first line.
+        # Raises errors of the default direction now, not at the first line.
         self.direction(*self.languages)
 
     @property
@@ -115,11 +115,11 @@ class LoadedTranslator:
             # Options with constraints refuse what does not go with them, such as sampling.
             replace(self.options, beam=replace(self.options.beam, constraints="ordered"))
 
-        # The pieces of all lines are searched together, in batches of similar lengths.
+        # The pieces of all lines are searched together, so that batches have similar lengths.
         encoded_lines = [direction.read(line, texts) for line, texts in zip(lines, constraints_of_lines, strict=True)]
         pieces = [piece for line in encoded_lines for piece in line.pieces]
         if pieces:
-            # Without the ends of sentences, which are always known.
+            # Ends of sentences are always known, so they do not count.
             self._count_unknown(torch.cat([piece.tokens[:-1] for piece in pieces]))
         direction.search_all(pieces, nbest or self.options.nbest)
         return list(map(direction.translation, encoded_lines))

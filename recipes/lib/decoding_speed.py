@@ -164,7 +164,7 @@ def _checkpoints(recipe: str, name: str, system: System, seed: str) -> dict[str,
 def _decoder(recipe: Recipe, checkpoint: Path, data: Path, settings: Settings) -> Callable[[], Speed]:
     """Return a function that translates the first test set with a model, as fairseq-generate does, and its speed."""
     source, target = languages_of(data)
-    # The options of fairseq-generate, read by its own parser.
+    # Options of fairseq-generate, parsed by its own parser.
     words = [str(data), "--path", str(checkpoint), "--source-lang", source, "--target-lang", target]
     words += [*recipe.text_options(data), "--beam", str(recipe.beam), "--lenpen", str(recipe.length_penalty)]
     if settings.max_tokens:
@@ -195,7 +195,7 @@ def _decoder(recipe: Recipe, checkpoint: Path, data: Path, settings: Settings) -
 
         seconds = timed(search, settings.device)
         # Of n hypotheses the first is the best.
-        # What was generated, not the reference: a model that writes more has worked more.
+        # Generated tokens, not the reference's: longer output is more work.
         tokens = sum(len(best["tokens"]) for best, *_ in hypotheses)
         return Speed(sentences / seconds, tokens / seconds)
 
@@ -227,7 +227,7 @@ def _table(
         row = {"system": name, "published": published.get(name, "")}
         table.add(row | {"sentences/s": _range(sentences[name], 2), "target tokens/s": _range(tokens[name], 2)})
     if len(sentences) > 1:
-        # Of rounds, not of medians: in a round both systems meet the same speed of the machine.
+        # Ratios within rounds, in which both systems run at the same speed of the machine.
         of_sentences = _range(ratios(*sentences.values()), 3)
         of_tokens = _range(ratios(*tokens.values()), 3)
         table.add({"system": "ratio", "sentences/s": of_sentences, "target tokens/s": of_tokens})

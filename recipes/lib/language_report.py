@@ -81,7 +81,7 @@ def language_report(
             table.add({"direction": f"{group} {name}", "score": f"{score.score:.2f}"})
         summary = summarize(by_name, base[group] if base else None)
         means = {f"mean over {len(by_name)}": summary["mean"]}
-        # The published means are over directions from and to English.
+        # Means were published only for directions from and to English.
         if group in published_base:
             means["bleu94"] = summary["bleu94"]
             means["bleu4"] = summary["bleu4"]

@@ -42,7 +42,7 @@ def digest_of_all(names: Iterable[str]) -> str:
         path = Path(place_of(name)[0])
         files = [path]
         if path.is_dir():
-            # Logs have dates.
+            # Logs contain dates, so they always differ.
             files = sorted(file for file in path.rglob("*") if file.is_file() and file.suffix != ".log")
         for file in files:
             digest.update(f"{file_digest(str(file))}\n".encode())

@@ -27,7 +27,7 @@ def tokenized(
 ) -> Iterator[list[tuple[str, str, str, str]]]:
     """Yield lists of pairs in their order, each pair tokenized and as it is; pairs are read as they are used."""
     iterator = iter(pairs)
-    # Lists of CHUNK pairs until one is empty.
+    # Lists of CHUNK pairs, until an empty one.
     chunks = iter(lambda: list(islice(iterator, CHUNK)), [])
     work = partial(_tokenized, kind, tuple(languages))
     if jobs == 1:
@@ -35,7 +35,7 @@ def tokenized(
         return
     # Some chunks wait for each process, not all of the corpus.
     with ProcessPoolExecutor(jobs, initializer=_follow_parent) as pool:
-        # 3 for each process: one that is computed, and others that are ready when it is done.
+        # Three chunks per process: one in progress, and others ready when it is done.
         waiting = deque(pool.submit(work, chunk) for chunk in islice(chunks, 3 * jobs))
         while waiting:
             yield waiting.popleft().result()
@@ -51,7 +51,7 @@ def _follow_parent() -> None:
 
 def _end_with_parent() -> None:
     if (parent := multiprocessing.parent_process()) is not None:
-        # Returns when the parent has ended, however it did.
+        # Returns when the parent has ended, for whatever reason.
         parent.join()
         os._exit(1)
 
@@ -61,7 +61,7 @@ def _tokenized(kind: str, languages: tuple[str, ...], chunk: list[Pair]) -> list
     return [(source(pair[0]), target(pair[1]), *pair) for pair in chunk]
 
 
-# Moses reads files when it begins, so a process makes each tokenizer once.
+# Cached because Moses reads files to build a tokenizer.
 @cache
 def tokenizer(kind: str, language: str) -> Callable[[str], str]:
     """Return a function that tokenizes a line.

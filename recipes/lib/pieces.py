@@ -76,7 +76,7 @@ def spread(texts: list[str], most: int) -> Iterator[str]:
     # A first pass counts, so that the second can choose every n-th line.
     count = sum(1 for _ in _lines(texts))
     for number, line in enumerate(_lines(texts)):
-        # True for ``most`` of ``count`` numbers: where number * most / count passes a whole number.
+        # True for ``most`` of the ``count`` lines: whenever number * most / count reaches another whole number.
         if count <= most or number * most // count < (number + 1) * most // count:
             yield line.rstrip("\n")
 

@@ -32,12 +32,12 @@ def main() -> None:
     parser.add_argument("--held-out", type=int, required=True, metavar="N", help="sentences of each of the two sets")
     parser.add_argument("--output", type=Path, required=True, metavar="FOLDER")
     options = parser.parse_args()
-    # The same pair twice counts once.
+    # Duplicate pairs count once.
     parts = split(list(dict.fromkeys(paired(*options.pair))), options.held_out)
     if not parts["train"] or len(parts["valid"]) < options.held_out:
         raise UserError(f"there are too few pairs to hold out {options.held_out:,} sentences twice")
     options.output.mkdir(exist_ok=True)
-    # The training set last: by it prepare.sh sees that this step is done.
+    # The training set last: prepare.sh takes its presence for the end of this step.
     for name, part in reversed(parts.items()):
         for side, language in enumerate(options.languages):
             with atomic_write(options.output / f"{name}.{language}") as file:
@@ -52,7 +52,7 @@ def split(pairs: list[Pair], held_out: int) -> dict[str, list[Pair]]:
     for source, target in sorted(pairs):
         if len(target.split()) >= SHORTEST:
             by_target.setdefault(plain(target), (source, target))
-    # By hash: a sentence is held out or not whatever else is in the corpus and in whichever order.
+    # By hash, so that the order of the corpus does not matter, and additions change little.
     targets = sorted(by_target, key=_hash)[: 2 * held_out]
     unseen = [by_target[target] for target in targets]
 

@@ -62,7 +62,7 @@ def _members(archive: str, pattern: str) -> Iterator[tuple[str, IO[bytes]]]:
         if fnmatch.fnmatchcase(name.removeprefix("./"), pattern):
             matched = True
             yield f"{archive}!{name}", stream
-            # A name without * is of one member; the rest of a large archive need not be read.
+            # Without *, only one member matches; do not read the rest of a large archive.
             if "*" not in pattern:
                 return
     if not matched:
@@ -99,7 +99,7 @@ def _lines(name: str, stream: IO[bytes], column: int) -> Iterator[str]:
             text = _TALK_MARK.sub("", text)
         if not column:
             yield one_line(text)
-        # Lines without columns, such as an empty last one, are none.
+        # Empty lines have no columns.
         elif text.strip():
             yield one_line(text.split("\t")[column - 1])
 

@@ -64,7 +64,7 @@ def read_table(kind: type[Table], table: Any, where: str) -> Table:
     if not isinstance(table, dict):
         raise UserError(f"{where} is {table!r}, and not a table")
     members = fields(kind)  # type: ignore[arg-type]  # a dataclass
-    # Fields with neither a default nor a factory of defaults.
+    # Fields with neither default nor default_factory.
     required = [member.name for member in members if member.default is member.default_factory is MISSING]
     require_keys(where, table, required, [member.name for member in members])
 
@@ -98,7 +98,7 @@ def _value(kind: Any, value: Any, where: str, limits: tuple[float, float], has_e
     # 1 is a number, too.
     if kind is float and type(value) is int:
         value = float(value)
-    # Not isinstance: True is an int.
+    # Not isinstance(), for which True is an int.
     if type(value) is not kind:
         raise UserError(f"{where} has {value!r}, and not {_TYPES[kind]}")
     if kind in (int, float) and not (limits[0] <= value <= limits[1] and math.isfinite(value)):

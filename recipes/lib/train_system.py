@@ -148,13 +148,13 @@ def find_machine(environment: Mapping[str, str]) -> Machine:
         raise UserError(f"GPUS={machine.gpus}, and this machine has {available}")
     if machine.gpus == 0:
         return machine
-    # fairseq gives all processes batches of one size, so the smallest GPU decides.
+    # All processes have the same --max-tokens, so the smallest GPU decides.
     memory = min(torch.cuda.get_device_properties(gpu).total_memory for gpu in range(machine.gpus)) / GPU_BYTES
     precision = machine.precision
     if not environment.get("PRECISION"):
         # Ampere (8.0) is the first with products in bf16.
         precision = PRECISIONS["bf16" if torch.cuda.get_device_capability()[0] >= 8 else "fp16"]
-    # More memory does not make batches larger than those that the systems name.
+    # More memory does not make batches larger than the systems' max_tokens.
     return replace(machine, precision=precision, memory=min(memory, 1.0))
 
 
@@ -213,7 +213,7 @@ def launcher(machine: Machine) -> list[str]:
             command += ["--nodes", f"{machine.least_nodes}:{machine.nodes}"]
             command += ["--rendezvous", f"{machine.address}:{machine.port}"]
         return command
-    # fairseq starts a process for each GPU itself, but none on CPUs.
+    # On one node fairseq starts a process per GPU itself, but it never starts several on a CPU.
     if machine.nodes == 1 and (machine.gpus or machine.processes == 1):
         return [sys.executable, "-m", "fairseq_depthwise", "train"]
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(machine.processes)]
@@ -305,7 +305,7 @@ def _task_options(recipe: Recipe, system: System, data: Path, environment: Mappi
         return ["--task", task, "--source-lang", source, "--target-lang", target]
     task = "translation_multi_simple_epoch" + ("_layer_growth" if system.stages else "")
     options = ["--task", task, "--lang-dict", str(data / "languages.txt"), "--lang-pairs", str(data / "pairs.txt")]
-    # A token before the source says which language to translate into (Zhang et al. 2020).
+    # A token before the source names the target language (Zhang et al. 2020).
     options += ["--encoder-langtok", "tgt"]
     if environment.get("TEMPERATURE"):
         return [*options, "--sampling-method", "temperature", "--sampling-temperature", environment["TEMPERATURE"]]

@@ -35,7 +35,7 @@ def trained_seeds(work: Path, system: str) -> list[str]:
     pattern = re.compile(re.escape(system) + r"(?:-seed(\d+))?")
     seeds = []
     for path in (work / "systems").glob(f"{system}*"):
-        # The pattern of the file system also finds other systems whose names begin so.
+        # The glob also matches other systems whose names start with this one.
         match = pattern.fullmatch(path.name)
         if match:
             seeds.append(match[1] or "1")

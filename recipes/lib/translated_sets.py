@@ -50,7 +50,7 @@ class EvaluationSet:
         """Return all references in the form that a metric takes."""
         form = "" if metric.tokenized else self.raw.removeprefix(self.tokens)
         first = Path(f"{self.tokens}{form}.{self.target}")
-        # Some sets have several references, test.NAME.ref1.en and so on.
+        # Some test sets have further references: test.NAME.ref1.en and so on.
         further = sorted(first.parent.glob(f"{Path(self.tokens).name}.ref?{form}.{self.target}"))
         return [read_lines(str(path)) for path in (first, *further)]
 
@@ -88,7 +88,7 @@ def translate_sets(recipe: Recipe, checkpoint: Path, data: Path, output: Path, s
 
     A process for each GPU, or as many as ``PROCESSES`` says on a CPU, share the sets.
     """
-    # 1. The sets that are missing, or were translated with something else.
+    # 1. Which sets are missing, or were translated with anything else?
     digest = file_digest(str(checkpoint))
     missing: list[tuple[EvaluationSet, Inputs]] = []
     for test in sets:
@@ -102,10 +102,10 @@ def translate_sets(recipe: Recipe, checkpoint: Path, data: Path, output: Path, s
         if not is_made_of(output / f"{test.name}.txt", inputs):
             missing.append((test, inputs))
 
-    # 2. Translate them side by side: on a GPU each, or on so many parts of the CPU.
+    # 2. Translate them in parallel, on one GPU each, or with a share of the CPU's threads.
     gpus = torch.cuda.device_count()
     processes = gpus or whole_number(os.environ, "PROCESSES", 1)
-    # The GPUs that this process may use, under the numbers that its own processes know them by.
+    # This process may itself be limited to some GPUs.
     visible = (os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(processes)))).split(",")
     # More threads than cores would wait for each other.
     threads = min(torch.get_num_threads(), max(1, (os.cpu_count() or 1) // processes))
@@ -121,7 +121,7 @@ def translate_sets(recipe: Recipe, checkpoint: Path, data: Path, output: Path, s
 
     # The threads only wait for the processes that they start.
     with ThreadPoolExecutor(processes) as pool:
-        # list() so that an exception in a thread is raised here.
+        # list() raises exceptions of the threads here.
         list(pool.map(translate_share, range(processes)))
 
 

@@ -19,7 +19,7 @@ def take_turns(works: Mapping[str, Callable[[], Result]], rounds: int, warm_up: 
     """
     names = list(works)
     results: dict[str, list[Result]] = {name: [] for name in names}
-    # Rounds below 0 warm up caches and kernels.
+    # Rounds below 0 are warm-up.
     for number in range(-warm_up, rounds):
         shift = number % len(names)
         for name in names[shift:] + names[:shift]:

@@ -46,7 +46,7 @@ def without_trials(choices: list[Any]) -> list[Any]:
     of_inductor = [choice for choice in choices if not isinstance(choice, ExternKernelCaller)]
     if not of_inductor:
         return choices
-    # Of a product N x in by in x out: the width of the output and of the first operand, so in * out weights.
+    # For N x in times in x out: the widths of the output and of the first operand.
     first = of_inductor[0]
     weights = first.layout.size[-1] * first.input_nodes[0].get_size()[-1]
     return of_inductor if weights <= 2**18 else choices

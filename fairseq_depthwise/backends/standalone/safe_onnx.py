@@ -14,7 +14,7 @@ from pathlib import Path
 
 def require_plain_operators(path: str | Path) -> None:
     """Raise :class:`ValueError` unless a file has a graph of operators that export writes, and nothing else to run."""
-    # Names of what is divided by, and of constants by which one may divide (True) or may not (False).
+    # Names of divisors; and names of constants, by whether dividing by them is safe.
     divisors: set[bytes] = set()
     constants: dict[bool, set[bytes]] = {True: set(), False: set()}
     for field, content in _fields(memoryview(Path(path).read_bytes())):
@@ -24,12 +24,12 @@ def require_plain_operators(path: str | Path) -> None:
         for number, inner in _fields(content) if field == _GRAPH else ():
             if number == _CONSTANT:
                 tensor = {place: bytes(value) for place, value in _fields(inner)}
-                # A location of 0 is DEFAULT: the values are in this file.
+                # Location 0 is DEFAULT: the values are in this file.
                 if tensor.get(_LOCATION, _IN_IT) != _IN_IT:
                     raise ValueError("it has a constant in another file, which export never writes")
                 constants[_may_divide(tensor)].add(tensor.get(_NAME, b""))
             if number == _NODE:
-                # Pairs, no dictionary: a node has several inputs.
+                # Pairs rather than a dictionary, because a node has several inputs.
                 parts = [(place, bytes(text)) for place, text in _fields(inner)]
                 for place, text in parts:
                     if (place == _OPERATOR and text.decode() not in OPERATORS) or (place == _DOMAIN and text):
@@ -37,13 +37,13 @@ def require_plain_operators(path: str | Path) -> None:
                 # The second input of a division is its divisor.
                 if {(_OPERATOR, b"Div"), (_OPERATOR, b"Mod")}.intersection(parts):
                     divisors.update([text for place, text in parts if place == _INPUT][1:])
-    # 2. Divisors are names of constants; a name that is two constants counts as the worse.
+    # 2. Every divisor must name a safe constant, and no unsafe one of the same name.
     if not divisors <= constants[True] - constants[False]:
         raise ValueError("it divides by something else than positive constants, which export never does")
 
 
 def _may_divide(tensor: dict[int, bytes]) -> bool:
-    # A float may be anything, as it divides to infinity at worst; an integer of more than 8 bytes is several.
+    # Dividing by any float is harmless. An integer must be a single, positive int64.
     value = int.from_bytes(tensor.get(_BYTES, b"")[:8], "little", signed=True)
     is_integer = tensor.get(_TYPE) == b"\7" and len(tensor.get(_BYTES, b"")) == 8
     return tensor.get(_TYPE) == b"\1" or (is_integer and value > 0)
@@ -56,7 +56,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
     def number() -> int:
         nonlocal place
         value = 0
-        # 7 bits of each byte, the lowest first; the eighth says whether another byte follows. 64 bits need 10 bytes.
+        # 7 bits per byte, lowest first; the eighth says whether another byte follows. 64 bits take up to 10 bytes.
         for shift in range(0, 70, 7):
             byte = message[place]
             place, value = place + 1, value | (byte & 127) << shift

@@ -51,7 +51,7 @@ def translate_large_text(
     Each block is in a file of the folder ``OUTPUT.blocks`` that appears when it is whole; its name has a digest of all
     that its translations depend on, such as the options ``depends_on``, so that other blocks are none of this text's.
     """
-    # 1. A folder for blocks, which one process at a time may use.
+    # 1. The folder of blocks, which only one process may use at a time.
     place = begin_folder("the folder", f"{output.rstrip('/')}.blocks", "folder of blocks")
     blocks = os.path.join(glob.escape(place), f"{'?' * 16}-{'[0-9]' * 5}-{'[0-9]' * 8}.block")
     marker = os.path.join(place, MARKER)
@@ -61,7 +61,7 @@ def translate_large_text(
         except BlockingIOError:
             raise UserError(f"{output} is being made by another process, in {place}; let it end") from None
         try:
-            # 2. The blocks, under a key of all that translations depend on: one of another key is not read.
+            # 2. The blocks. Their key covers all that translations depend on, so no outdated one is read.
             with closing(start()) as translators:
                 _say(translators.messages.rstrip())
                 all_of_it = [depends_on, *map(file_digest, files), translators.depends_on]
@@ -74,7 +74,7 @@ def translate_large_text(
                         _join(os.path.join(folder, name), of_file)
             else:
                 _join(output, [*chain.from_iterable(paths)])
-            # Also those of other keys, which an earlier start with other options left.
+            # Including those of earlier starts with other options.
             for path in glob.iglob(blocks):
                 os.remove(path)
         finally:
@@ -93,7 +93,7 @@ def _translate(files: Sequence[str], lines: int, prefix: str, translators: Trans
 
     def missing() -> Iterator[Block]:
         nonlocal before
-        # A generator: a block is read when an actor is free, so memory does not grow with the text.
+        # Yielded one by one, as actors become free, so memory does not grow with the text.
         for block in blocks_of(files, lines):
             paths[block.file].append(f"{prefix}-{block.file:05d}-{block.number:08d}.block")
             if os.path.exists(paths[block.file][-1]):
@@ -123,7 +123,7 @@ def _join(path: str, blocks: Sequence[str]) -> None:
         for block in blocks:
             with open(block, "rb") as file:
                 shutil.copyfileobj(file, output)
-        # An empty input has no block; an empty .gz is still a file of gzip.
+        # An empty input has no blocks, but an empty .gz file still has a header.
         if not blocks:
             output.write(compressed(path, b""))
 

@@ -41,13 +41,13 @@ class _Actor:
             os.chdir(folder)
         self._load = load
 
-    # Not in the constructor: its exceptions end an actor, those of a task come to who asked for it.
+    # Not in the constructor: an exception there kills the actor, whereas a task's exception reaches its caller.
     @cached_property
     def _loaded(self) -> Loaded:
         return self._load()
 
     def depends_on(self) -> tuple[Mapping[str, str], str]:
-        # With log_to_driver=False nothing that actors print comes to this process otherwise.
+        # With log_to_driver=False, nothing that actors print reaches the command by itself.
         with redirect_stderr(StringIO()) as messages:
             return self._loaded[1], messages.getvalue()
 
@@ -102,7 +102,7 @@ class Translators:
     def __init__(
         self, address: str | None, load: Callable[[], Loaded], actors: int | None, threads: int, gpu: bool
     ) -> None:
-        # 1. Ray: a cluster's, or one that starts here. Its settings are in the environment before it is imported.
+        # 1. Connect to a cluster, or start Ray here; it reads these variables while it is imported.
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         here: dict[str, Any] = {}
         if address is None:
@@ -113,7 +113,7 @@ class Translators:
             cpus = actors and actors * threads
             here = {"num_cpus": cpus, "object_store_memory": _STORE, "include_dashboard": False}
         self._folder = TemporaryDirectory(prefix="ray-", dir=_folder_for_sockets(), ignore_cleanup_errors=True)
-        # The sockets are in the short folder; what does not fit into memory goes to the user's.
+        # Sockets go into the folder with the short name, objects spilled to disk into the user's.
         if address is None and os.path.dirname(self._folder.name) != _temporary_folder():
             here |= {"_temp_dir": self._folder.name, "object_spilling_directory": _temporary_folder()}
         import ray
@@ -129,14 +129,14 @@ class Translators:
         self._signals: list[int] = []  # an exception within Ray's library may end it with SIGABRT
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, frame: self._signals.append(number))
-        # 2. Actors. The first one fails here, before any block, if the model cannot be loaded.
+        # 2. Start the actors. If the model cannot be loaded, the first of them fails here.
         self._shutdown = ray.shutdown
         on_gpu = gpu and ray.cluster_resources().get("GPU", 0) >= 1
         kind = ray.remote(_Actor).options(
             num_cpus=threads,
             num_gpus=int(on_gpu),
             max_restarts=_RESTARTS,
-            # Without end: _RESTARTS is what ends it.
+            # Retry without limit: _RESTARTS is the limit.
             max_task_retries=-1,
             scheduling_strategy="SPREAD",
         )
@@ -145,7 +145,7 @@ class Translators:
         self._pool.submit(lambda actor, _: actor.depends_on.remote(), None)
         self.depends_on, self.messages = self._next()
         resources = ray.cluster_resources()
-        # In the whole cluster now; machines that join later are not counted.
+        # As of now: machines that join later are not counted.
         places = int(resources["GPU"] if on_gpu else resources["CPU"] // threads)
         self.actors = actors or max(1, places)
         for _ in range(self.actors - 1):
@@ -166,7 +166,7 @@ class Translators:
                     self._pool.pop_idle()  # and give its place to one that Ray has to restart
             if not self._pool.has_next():
                 return
-            # All machines read the same paths, where another machine may have another file.
+            # Machines read the same paths, but these may not hold the same files.
             done, text, warnings, depends_on = self._next()
             if changed := [name for name, value in self.depends_on.items() if depends_on.get(name) != value]:
                 raise UserError(f"{', '.join(changed)}: not the same on all nodes; copy them from this one")
@@ -176,6 +176,6 @@ class Translators:
         while True:
             if self._signals:
                 raise KeyboardInterrupt if signal.SIGINT in self._signals else SystemExit(128 + signal.SIGTERM)
-            # Wakes every second to look for signals, which Python handles only when Ray's library returns.
+            # Wake up every second to check for signals.
             with suppress(TimeoutError):
                 return self._pool.get_next_unordered(timeout=1)

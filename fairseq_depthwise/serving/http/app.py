@@ -52,9 +52,9 @@ def request_models(limits: ServerOptions, nbest: int, loaded: TranslatorOptions)
     """Return what may be asked of /translate, ``nbest`` translations unless it says how many, and of /explain."""
     config = ConfigDict(extra="forbid", strict=True)
     languages: dict[str, Any] = dict.fromkeys(("source_lang", "target_lang"), (str | None, None))
-    # What the translator was not loaded for may be asked for by no value but false.
+    # Details that the translator was not loaded for accept nothing but false.
     details: dict[str, Any] = {name: (bool if getattr(loaded, name) else Literal[False], False) for name in DETAILS}
-    # A line break would make two lines of one, and translations would no longer match lines.
+    # With a line break, one line would become two, and translations would no longer match lines.
     line = Annotated[str, Field(max_length=limits.max_chars, pattern=r"^[^\r\n]*$")]
     lines: Any = Annotated[list[line], Field(min_length=1, max_length=limits.max_lines)]
     number, stream = Field(nbest, ge=1, le=loaded.nbest), Field(False, description="answer line by line")
@@ -135,7 +135,7 @@ class Service:
             title="fairseq-depthwise serve",
             version=version,
             lifespan=self._lifespan,
-            # FastAPI's pages of documentation load scripts from another site; /openapi.json stays.
+            # FastAPI's documentation pages load scripts from other sites; /openapi.json remains.
             docs_url=None,
             redoc_url=None,
             redirect_slashes=False,
@@ -171,7 +171,7 @@ class Service:
 
         @fastapi.get("/health")
         async def health(response: Response) -> dict[str, Any]:
-            # The searching task ends only by a fault of its own: _search_all catches those of searches.
+            # Failed searches do not end this task: _search_all catches their exceptions.
             response.status_code = 503 if self._searching.done() else 200
             source, target = translator.languages
             return {
@@ -241,12 +241,12 @@ class Service:
         try:
             with anyio.move_on_after(self.options.timeout) as limit:
                 await self._fastapi(scope, receive, _errors_as_json(scope, receive, answer))
-            # Once an answer has begun its status has been sent: the connection just ends.
+            # Once an answer has begun, its status has been sent, and all that is left is to close the connection.
             if limit.cancelled_caught and not status:
                 sentence = f"the request took longer than {self.options.timeout:g} s; send fewer lines at a time"
                 await JSONResponse({"error": sentence}, 504)(scope, receive, answer)
         finally:
-            # Without a status no answer has begun: the client left.
+            # No status: the client left before an answer began.
             self._requests.labels(status or 499).inc()
             if scope["path"] == "/translate":
                 self._request_seconds.observe(monotonic() - started)
@@ -260,7 +260,7 @@ def _errors_as_json(scope: Scope, receive: Receive, send: Send) -> Send:
         if message["type"] == "http.response.start":
             headers = Headers(raw=message["headers"])
             if message["status"] >= 400 and headers.get("content-type") != "application/json":
-                # Held back until the text is whole.
+                # Hold it back until the text is complete.
                 plain.update(status=message["status"], text=b"")
                 return
         if not plain:
@@ -280,7 +280,7 @@ async def _streamed(first: Sequence[Any], parts: AsyncIterator[Sequence[Any]], a
         while part is not None:
             lines = [_translation(translation, asked).model_dump_json(exclude_none=True) for translation in part]
             yield "".join(f"{line}\n" for line in lines)
-            # The status has been sent: a failure can only be in the text.
+            # The status has been sent, so a failure can only be reported in the body.
             part = await anext(parts, None)
     except Exception as error:
         log.exception("a stream failed")

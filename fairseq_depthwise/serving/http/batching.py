@@ -61,7 +61,7 @@ class Batcher:
         try:
             while done < len(lines):
                 try:
-                    # Not a single wait: nothing wakes this task when a client leaves.
+                    # Wake up regularly, because nothing else tells this task that its client has left.
                     part = await asyncio.wait_for(job.parts.get(), _LOOK)
                 except asyncio.TimeoutError:
                     if await is_gone():
@@ -72,7 +72,7 @@ class Batcher:
                 done += len(part)
                 yield part
         finally:
-            # However this ends, such as a timeout: run() drops jobs without lines.
+            # However this ends, even by a timeout, run() then drops the job.
             job.lines = ()
 
     async def run(self) -> None:
@@ -85,7 +85,7 @@ class Batcher:
             alike = [job for job in self._jobs if job.key == self._jobs[0].key]
             seconds_to_wait = max(alike[0].arrived + self._wait, begins) - monotonic() if alike else None
             is_full = sum(len(job.lines) for job in alike) >= self._options.batch_lines
-            # 2. Wait for a first line or for more of them, and look again whenever a job comes.
+            # 2. Wait for the first line or for more lines; a new job ends the wait.
             if seconds_to_wait is None or (seconds_to_wait > 0 and not is_full):
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), seconds_to_wait)

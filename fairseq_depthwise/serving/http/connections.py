@@ -30,7 +30,7 @@ HEADERS = [
 
 def server_of(app: Any, timeout: float) -> uvicorn.Server:
     """Return a server; when it is to end, what it has begun may take as long as a request."""
-    # Half of the files that may be open: the process needs some for others, and uvicorn accepts before it counts.
+    # Half of the file descriptors: the process needs some itself, and uvicorn accepts before it counts.
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_CONNECTIONS if files == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, files // 2)
     config = uvicorn.Config(
@@ -47,7 +47,7 @@ def server_of(app: Any, timeout: float) -> uvicorn.Server:
         server_header=False,
         limit_concurrency=most,
         backlog=most // 4,  # so many are accepted at once, before any is counted
-        # A little more than a request's own limit, so that the request gets its answer of 504.
+        # A little longer than a request's own limit, so that the request still gets its 504.
         timeout_graceful_shutdown=math.ceil(timeout) + 1,
     )
     return uvicorn.Server(config)
@@ -64,7 +64,7 @@ class Connection(H11Protocol):
         # uvicorn answers as plain text where its limit is exceeded.
         self._most: int = self.config.limit_concurrency or MOST_CONNECTIONS
         self.limit_concurrency = None
-        # uvicorn runs self.app for each request.
+        # uvicorn calls self.app for each request.
         self._answer: Any = self.config.loaded_app
         self.app = self._answer_unless_too_many
         self._header_timer: Any = None
@@ -80,10 +80,10 @@ class Connection(H11Protocol):
         other_connections = self.connections - {self}
         waiting = [connection for connection in other_connections if connection._waits_for_header]
         if len(self.connections) >= self._most and waiting:
-            # Many connections that send nothing must not keep others out.
+            # Idle connections must not keep others out.
             longest = min(waiting, key=lambda connection: connection._waits_since)
             longest.transport.abort()
-            # uvicorn does so only when the loop next runs, and until then this connection would be one too many.
+            # uvicorn would do so only in the loop's next turn; until then this connection would be one too many.
             self.connections.discard(longest)
 
     def data_received(self, data: bytes) -> None:
@@ -103,7 +103,7 @@ class Connection(H11Protocol):
         """Start the time of a header where one is waited for, whatever part of it comes, and stop it where it came."""
         if not self._waits_for_header:
             self._stop_timer()
-        # Not started anew by each byte, or a client that sends one every few seconds would stay connected for ever.
+        # Not restarted by each byte: a client that sends one every few seconds would stay connected forever.
         elif self._header_timer is None and not self.transport.is_closing():
             self._header_timer = self.loop.call_later(HEADER_TIMEOUT, self.timeout_keep_alive_handler)
 

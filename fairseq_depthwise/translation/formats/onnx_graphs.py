@@ -32,7 +32,7 @@ def require_exportable(checkpoint: Checkpoint) -> None:
 
 def write(checkpoint: Checkpoint, model: Any, task: FairseqTask, folder: str, *, int8: bool) -> dict[str, Any]:
     """Write the graphs of a model into a folder; return what the configuration says of them."""
-    # Prepacks linear layers; what is traced is what a search would run.
+    # Packs the linear layers, so that what is traced is what a search runs.
     model.prepare_for_inference_(BeamOptions().cfg())
     functions = onnx_files.write_graphs([model], checkpoint.path, folder, int8=int8)
     for graph in functions.values():
@@ -43,7 +43,7 @@ def write(checkpoint: Checkpoint, model: Any, task: FairseqTask, folder: str, *,
 def open_models(request: ModelRequest) -> LoadedModels:
     """Open a folder to translate with; nothing in it is run as code."""
     folder, options = request.model, request.options
-    # 1. What was exported, and that the request goes with it.
+    # The configuration, and whether it allows what the request asks for.
     _require_no_options_of_checkpoints(request)
     config = _config(folder)
     task = weights_folder.exported_task(folder, config)
@@ -67,7 +67,7 @@ def open_models(request: ModelRequest) -> LoadedModels:
     limits = SearchLimits(
         beam.beam,
         beam.length_penalty,
-        # One position is for the end of the sentence.
+        # One position is reserved for the end of the sentence.
         max_length=min(beam.max_length, target["longest"] - 1),
         start=target["start"],
         prefix=tuple(target["prefix"]),
@@ -76,14 +76,14 @@ def open_models(request: ModelRequest) -> LoadedModels:
     around = (source["prefix"], source["suffix"])
     return LoadedModels(
         files=[folder],
-        # It has the digests of graphs and dictionaries.
+        # The configuration records the digests of graphs and dictionaries.
         identified_by=[os.path.join(folder, CONFIG)],
         data=folder,
         device=torch.device("cpu"),
         task=task,
         text=text,
         search=lambda task: search,
-        # ``around`` has the end of the sentence, which ``longest`` counts as part of the line.
+        # ``around`` includes the end of the sentence, which this limit counts as part of the line.
         longest=source["longest"] - sum(map(len, around)) + 1,
         around=around,
     )

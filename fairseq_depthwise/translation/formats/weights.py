@@ -57,7 +57,7 @@ def _require_same_model(checkpoint: Checkpoint, model: FairseqEncoderDecoderMode
     """Raise UserError where the options in a folder do not build the model that was trained."""
     architecture = checkpoint.architecture
     options = model_options(declared_options(checkpoint.state, architecture), architecture)
-    # The checkpoint as it would be read from the folder, before there is one.
+    # The checkpoint as it would be read back from the folder.
     in_folder = checkpoint.with_entries(args=None, cfg={"model": options}, exported={})
     problem = "they build a model that computes something else"
     try:
@@ -80,7 +80,7 @@ def _output(model: FairseqEncoderDecoderModel, task: FairseqTask) -> Tensor:
     for dictionary in (task.source_dictionary, task.target_dictionary):
         last = min(dictionary.nspecial + _COMPARED_TOKENS, len(dictionary))
         inputs.append(torch.tensor([[*range(dictionary.nspecial, last), dictionary.eos()]]))
-    # 1 x S and 1 x T. Rolled by one the target begins with its end, as the decoder's input in training.
+    # 1 x S and 1 x T. Rolled by one, the target starts with its end, like the decoder's input in training.
     source, target = inputs
     output: Tensor = model(source, torch.tensor([source.size(1)]), target.roll(1))[0]
     return output
