@@ -1,4 +1,4 @@
-"""Graphs compiled ahead of time by Inductor for this machine's CPU, with the weights in them, and kept."""
+"""Graphs compiled ahead of time by Inductor for this machine's CPU, weights included, and cached."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from fairseq_depthwise.backends.standalone import compile_program
 from fairseq_depthwise.backends.traced import require_equal, trace
 from fairseq_depthwise.models.base.model import StackModel
 
-#: Inductor's choices: weights in the layout of its own products, and what several layers read, such as the mask of
-#: their attention, is computed once, not again in each. Precompiled headers would be in /tmp, under a name that anyone
-#: could take before, and serve one program only.
+#: Inductor's settings: weights in the layout that its products read, and values that several layers read, such as an
+#: attention mask, computed once instead of in each of them. Precompiled headers would lie in /tmp under a predictable
+#: name, where anyone could put a file first, and would serve a single program.
 _SETTINGS: dict[str, object] = {
     "freezing": True,
     "realize_reads_threshold": 1,
@@ -31,27 +31,28 @@ _SETTINGS: dict[str, object] = {
     "aot_inductor.precompile_headers": False,
 }
 
-#: What calls the kernels is compiled in 3 s less; a call takes 40 microseconds more, a tenth of a step for few rows.
+#: Compiles the wrapper that calls the kernels 3 s faster; each call then takes 40 microseconds longer, which is a tenth
+#: of a step with few rows.
 _QUICK: dict[str, object] = {"aot_inductor.compile_wrapper_opt_level": "O0"}
 
-#: Products of few rows are several times as fast where Inductor chooses them by trial, others are not.
+#: Lets Inductor choose products by trial, which makes those of few rows several times as fast, but no others.
 _TRIAL: dict[str, object] = {"max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN"}
 
-#: What is compiled, in the order in which it is traced; the fastest products for a few rows are slow for many.
+#: What is compiled, in the order of tracing: the products that are fastest for a few rows are slow for many.
 _PARTS: dict[str, dict[str, object]] = {"encoder": _QUICK, "step_few": _TRIAL, "step_many": _QUICK}
 
-_FEW_ROWS = 16  # hypotheses up to which a step is one for few
+_FEW_ROWS = 16  # the most hypotheses for which step_few is used
 
 
 def make_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None], *, anew: bool = True) -> Graphs:
-    """Return the graphs of models from the cache; with ``anew`` they are compiled now if they are not in it.
+    """Return the graphs of models from the cache; with ``anew``, compile those that are not in it.
 
     Raises:
-        UserError: they are not in the cache, and cannot be compiled or are not to be.
+        UserError: they are not in the cache, and cannot or must not be compiled.
     """
-    # Inductor's own is in /tmp, under a name that anyone could take before, and set as soon as it is imported.
+    # Inductor's own cache would be in /tmp under a predictable name; it reads this variable when it is imported.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder("inductor"))
-    # Inductor's programs would each compile some, for 4 s, to see whether the compiler knows the CPU's vectors.
+    # Otherwise each of Inductor's processes spends 4 s on finding out whether the compiler supports the CPU's vectors.
     os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
     # Inductor hard-codes the number of threads into its loops, so each number needs a package of its own.
     settings = {**_SETTINGS, "cpp.threads": torch.get_num_threads()}
@@ -85,7 +86,7 @@ def _require_compiler(path: str) -> None:
 def _compile(
     models: Sequence[StackModel], settings: dict[str, object], path: str, folder: Path, say: Callable[[str], None]
 ) -> None:
-    """Trace the models, and compile each part into a package in the folder, in a process of its own."""
+    """Trace the models, and compile each part, in a process of its own, into a package in the folder."""
     jobs: list[Future[str]] = []
     with ExitStack() as stack:
         # The processes import what they need while this one traces.
@@ -108,7 +109,7 @@ def _compile(
 
 
 def _start_compiler() -> subprocess.Popen[str]:
-    """Start a process that waits for a job on its standard input."""
+    """Start a process that waits for a job on standard input."""
     return subprocess.Popen(
         [sys.executable, compile_program.__file__],
         stdin=subprocess.PIPE,

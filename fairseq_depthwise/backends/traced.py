@@ -1,4 +1,4 @@
-"""The graphs of a beam search, to be compiled and exported: traced by ``torch.export`` through the models' own layers.
+"""Traces the graphs of a beam search, to be compiled or exported, by ``torch.export`` through the models' own layers.
 
 All sizes are dynamic: sentences, hypotheses, source tokens, and the capacity of the cache.
 """
@@ -20,25 +20,25 @@ from fairseq_depthwise.backends.standalone.compile_program import quick_tracing
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 
-_LOOKS = ("aten.promote_types.default", "aten._assert_tensor_metadata.default")  # which look at types only
+_LOOKS = ("aten.promote_types.default", "aten._assert_tensor_metadata.default")  # operations that only look at types
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 5e-2}  # how far a probability may be from the model's own
 GRAPHS = ("encoder", "decoder_step")  # the names of the graphs, in order
 
-#: Where tracing notes which lines of which files an operation came from; files elsewhere say nothing to a reader.
+#: Where tracing notes the source line of an operation, which means nothing on other machines.
 _NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")
 
-#: Sentences and beams that a step is traced with, few as where the fastest products are worth a search. None equals
-#: another size, nor 1, which torch takes for constants.
+#: Sentences and beams with which a step is traced: few, because only for few rows is it worth trying products. Neither
+#: equals another size, nor 1, which PyTorch would take for a constant.
 _SENTENCES, _BEAMS = 2, 3
 
 
 def refuse_unless_ours(path: str, family: type, architecture: str = "") -> None:
-    """Raise :class:`UserError` where models of a class cannot be traced, with the reason."""
+    """Raise :class:`UserError` with the reason if models of a class cannot be traced."""
     if issubclass(family, LinearizedTransformer):
         raise UserError(f"{path} is linearized, for analysis only; use the model that it was made of")
     if not issubclass(family, StackModel):
         name = architecture or family.__name__
-        # Its decoder keeps its state in dictionaries and looks at values to decide what to compute.
+        # Their decoders keep state in dictionaries, and decide by values what to compute.
         raise UserError(f"{path} holds fairseq's own architecture {name}, which cannot be traced as this plugin's can")
 
 
@@ -46,7 +46,7 @@ def refuse_unless_ours(path: str, family: type, architecture: str = "") -> None:
 def trace(models: Sequence[StackModel], *, in_place: bool) -> Iterator[ExportedProgram]:
     """Yield encoder and step of models on the CPU in evaluation mode, after fairseq's ``prepare_for_inference_``.
 
-    With ``in_place`` the step writes into what it is given.
+    With ``in_place`` the step writes into the states that it is given.
     """
     for model in models:
         # Sinusoidal tables grow as a search reaches further positions, which a graph cannot do.
@@ -76,8 +76,8 @@ def trace(models: Sequence[StackModel], *, in_place: bool) -> Iterator[ExportedP
 
 
 def _dynamic_sizes(models: Sequence[StackModel], longest: int) -> list[list[Any]]:
-    """Return for each graph, and each tensor that goes in, which of its sizes may be any."""
-    # Torch wants limits also of those.
+    """Return, for each graph and each of its inputs, the dynamic sizes."""
+    # PyTorch wants limits even for these.
     sizes = {
         "sentences": Dim("sentences", min=1, max=2**16),
         "beams": Dim("beams", min=1, max=1024),
@@ -97,13 +97,13 @@ def _dynamic_sizes(models: Sequence[StackModel], longest: int) -> list[list[Any]
 
 def _traced(module: nn.Module, arguments: tuple[Tensor, ...], sizes: Sequence[Any]) -> ExportedProgram:
     with quick_tracing():
-        # Not strict: Python runs as it is, and only what torch computes is recorded.
+        # Not strict: Python just runs, and only PyTorch's operations are recorded.
         program = torch.export.export(module, arguments, dynamic_shapes=tuple(sizes), strict=False)
     for node in program.graph.nodes:
         for note in _NOTES:
             node.meta.pop(note, None)
-    # PyTorch 2.9 and newer check what they have noted of sizes before a program runs, such as that there are more rows
-    # than sentences, though nothing depends on it.
+    # Before running a program, PyTorch 2.9 and newer check what tracing noted about sizes, for example that there are
+    # more rows than sentences, although nothing depends on it.
     program._guards_code = []
     _simplify(program)
     _drop_unused(program)
@@ -111,7 +111,7 @@ def _traced(module: nn.Module, arguments: tuple[Tensor, ...], sizes: Sequence[An
 
 
 def _simplify(program: ExportedProgram) -> None:
-    """Leave out what computes nothing: looks at types, and conversions to the type that a tensor has."""
+    """Remove what computes nothing: checks of types, and conversions of tensors to the type that they have."""
     aten, graph = torch.ops.aten, program.graph
     for node in reversed(graph.nodes):
         if node.target is aten.to.dtype:
@@ -128,7 +128,7 @@ def _simplify(program: ExportedProgram) -> None:
 
 
 def _drop_unused(program: ExportedProgram) -> None:
-    """Leave out weights that nothing reads: those of linear layers that are computed together, from a joined copy."""
+    """Remove weights that nothing reads: those of linear layers that are computed together, from a joined copy."""
     unused = {node.name for node in program.graph.nodes if node.op == "placeholder" and not node.users}
     specs = []
     for spec in program.graph_signature.input_specs:
@@ -143,7 +143,7 @@ def _drop_unused(program: ExportedProgram) -> None:
 
 
 def graph_tensors(models: Sequence[StackModel]) -> dict[str, Any]:
-    """Return for each graph the tensors that go in and out, in order; sizes with a name may be any."""
+    """Return the inputs and outputs of each graph, in order; sizes that are names are dynamic."""
     dtype = str(models[0].encoder.embedding.tokens.weight.dtype).removeprefix("torch.")
     # The order of StepGraph's states: model by model, layer by layer.
     attentions: list[Any] = [layer.cross_attention for model in models for layer in model.decoder.layers]
@@ -187,9 +187,10 @@ def _tensor(name: str, dtype: str, *shape: int | str) -> dict[str, Any]:
 
 @torch.no_grad()
 def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str, *, tolerance: float | None = None) -> None:
-    """Refuse graphs where probabilities in a search differ from the models' by more than tolerance, or the type allows.
+    """Refuse graphs whose probabilities in a search differ from the models' by more than ``tolerance``.
 
-    Hypotheses of one sentence and of several are compared with the models' own forward of whole sentences.
+    Its default depends on the type. Hypotheses for one sentence and for two are compared with the models' own forward
+    pass over whole sentences.
     """
     source_dictionary, target_dictionary = models[0].encoder.dictionary, models[0].decoder.dictionary
     if tolerance is None:
@@ -211,7 +212,7 @@ def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str, *, to
                 tokens, probabilities = hypothesis["tokens"], hypothesis["positional_scores"].exp()
                 of_vocabulary = _probabilities(models, row, tokens)
                 expected = of_vocabulary.gather(1, tokens[:, None])[:, 0]
-                if beams == 1:  # which has the best of all that may follow
+                if beams == 1:  # each token must be the best of those that may follow
                     of_vocabulary[:1, eos] = of_vocabulary[:, pad] = 0
                     expected[:-1] = of_vocabulary[:-1].amax(1)
                 differences.append(float((expected - probabilities).abs().max()))

@@ -1,4 +1,4 @@
-"""The mean of several checkpoints' parameters, which fairseq's wheel has no command for."""
+"""The mean of several checkpoints' parameters, for which fairseq's wheel has no command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairseq_compat.checkpoints import require_finite
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.sizes import StateDict, depths_in, first_of_each_memory
 
-#: Opens a checkpoint; the same one for choosing and for averaging, so that each file is opened once.
+#: Opens a checkpoint; the same function for choosing and averaging, so that each file is opened once.
 Opener = Callable[[str], Checkpoint]
 
 
@@ -81,11 +81,11 @@ def best_checkpoints(
 
 
 class RunningAverage:
-    """The element-wise mean of state dicts of one model, which are added one after the other.
+    """The element-wise mean of state dicts of one model, added one by one.
 
-    Floating-point tensors are summed in float64, and the mean has each tensor's own type; all others (counters) are
-    those of the last state. Tensors that share memory in every state (tied embeddings, shared gates) share it in the
-    result.
+    Floating-point tensors are summed in float64, and their mean has each tensor's own type; other tensors (counters)
+    are taken from the last state. Tensors that share memory in every state (tied embeddings, shared gates) share it in
+    the result.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class RunningAverage:
 
     def add(self, state: StateDict, name: str) -> None:
         """Add a state dict; ``name`` is what an error calls it."""
-        # 1. The same parameters, of the same shapes and types, as in the first.
+        # 1. Require the same parameters, shapes and types as in the first state.
         require_finite(state.items(), name)
         same = first_of_each_memory(state)
         kinds = {key: _kind(tensor) for key, tensor in state.items()}
@@ -112,7 +112,7 @@ class RunningAverage:
                     f"{key} is {now} in {name} and {before} in {self._first_name}; average checkpoints of one model, "
                     "saved in one precision"
                 )
-        # 2. Keep only what is one in memory in every state.
+        # 2. Find out what shares memory in every state.
         # Names stay in one group if they shared memory in all states before, and share it in this one.
         groups: dict[tuple[str, str], str] = {}
         self._one_in_memory = {
@@ -144,7 +144,7 @@ class RunningAverage:
 def average(checkpoints: Sequence[Checkpoint], *, progress: Callable[[str], None] = lambda path: None) -> Checkpoint:
     """Return the average of checkpoints, for generation.
 
-    It is the last of them with the mean parameters and without the optimizer's state, which belongs to no mean; its
+    It is the last of them, with the mean parameters, and without optimizer state, which would not belong to them; its
     ``extra_state`` names the files. ``progress`` is called with each path before its parameters are read.
 
     Raises:
@@ -163,7 +163,7 @@ def average(checkpoints: Sequence[Checkpoint], *, progress: Callable[[str], None
         progress(checkpoint.path)
         averager.add(checkpoint.parameters, checkpoint.path)
 
-    # Everything else is the last checkpoint's, but for what belongs to its own parameters.
+    # Everything else is the last checkpoint's, except for what belongs to its own parameters.
     last = checkpoints[-1]
     extra_state: dict[str, Any] = dict(last.state.get("extra_state") or {})
     # The moving average of --store-ema belongs to the last checkpoint, not to the mean.
@@ -176,12 +176,12 @@ def average(checkpoints: Sequence[Checkpoint], *, progress: Callable[[str], None
 
 
 def _common_provenance(checkpoints: Sequence[Checkpoint]) -> provenance.Record:
-    """Return the provenance of all checkpoints; raise UserError where it, or an option of the models, differs."""
+    """Return the provenance of all checkpoints; raise UserError if it differs, or if options of the models differ."""
     options: provenance.Record = {}
     recorded: provenance.Record = {}
     first = checkpoints[0]
     for checkpoint in checkpoints:
-        # Checkpoints of fairseq and older ones have no provenance, but options.
+        # fairseq's own checkpoints and older ones have no provenance, but they have options.
         model_options = provenance.of_model(Namespace(**checkpoint.options))
         languages = provenance.languages_in(Namespace(**checkpoint.options_of("task")))
         provenance.require_same(checkpoint.path, {**model_options, **languages}, options, first.path)
@@ -192,7 +192,7 @@ def _common_provenance(checkpoints: Sequence[Checkpoint]) -> provenance.Record:
 
 
 def _require_different(checkpoints: Sequence[Checkpoint]) -> None:
-    """Raise UserError where a checkpoint is given more than once, also as a copy: it would count so often.
+    """Raise UserError if a checkpoint is given twice, even as a copy, and so would count twice.
 
     fairseq's ``checkpoint_best.pt`` and ``checkpoint_last.pt`` are copies.
     """
@@ -219,7 +219,7 @@ def _have_same_parameters(first: Checkpoint, second: Checkpoint) -> bool:
 
 
 def _require_one_depth(checkpoints: Sequence[Checkpoint]) -> None:
-    """Raise UserError where a model has grown between two checkpoints; their tensors are not read."""
+    """Raise UserError if the model grew between two checkpoints; no tensor is read."""
     depths = [depths_in(checkpoint.parameters) for checkpoint in checkpoints]
     last = len(checkpoints) - 1
     # From the newest backwards, to tell how many have the same depth.

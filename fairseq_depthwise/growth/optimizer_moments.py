@@ -1,7 +1,7 @@
-"""What an optimizer knows of each parameter, by the parameter's name, so that it can follow a parameter that is copied.
+"""An optimizer's state for each parameter, by the parameter's name, so that copies of a parameter can take it along.
 
-fairseq's optimizers keep it in three ways: beside the model's own parameters (float32, and the memory-efficient half
-precisions), beside a float32 master of each (bf16), or beside one flat float32 vector of all (fp16).
+fairseq's optimizers keep this state in three ways: for the model's own parameters (float32, and the memory-efficient
+half precisions), for a float32 master of each parameter (bf16), or for one flat float32 vector of all (fp16).
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from fairseq_depthwise.growth.parameter_map import ParameterMap
 
 
 class ParameterMoments(NamedTuple):
-    """What an optimizer keeps of a parameter: tensors of its shape, numbers, and half precision's float32 master."""
+    """An optimizer's state for a parameter: tensors of its shape, numbers, and in half precision its float32 master."""
 
     state: dict[str, Any]
     master: Tensor | None
 
 
 class _Place(NamedTuple):
-    """Where a parameter's part is: the tensor that the optimizer updates, and which of its elements."""
+    """Where a parameter is: the tensor that the optimizer updates, and which of its elements."""
 
     parameter: Tensor
     updated: Tensor
     span: slice | None = None
 
     def part(self, whole: Tensor) -> Tensor:
-        """Return the parameter's part of a tensor of the shape of what is updated; a view."""
+        """Return the parameter's part, a view, of a tensor shaped like the one that is updated."""
         return whole if self.span is None else whole[self.span].view(self.parameter.shape)
 
 
 def moments_of(optimizer: FairseqOptimizer, model: nn.Module) -> dict[str, ParameterMoments]:
-    """Return what the optimizer knows of each of the model's parameters, under all its names."""
+    """Return the optimizer's state for each of the model's parameters, under all names of the parameter."""
     result: dict[str, ParameterMoments] = {}
     for name, place in _places(optimizer, model):
         state = {}
@@ -56,7 +56,7 @@ def give_moments(
     moments: Mapping[str, ParameterMoments],
     parameter_map: ParameterMap,
 ) -> None:
-    """Give a fresh optimizer of a grown model the moments of the shallow one's; new parameters have none."""
+    """Give the fresh optimizer of a grown model the moments of the shallow model's; new parameters get none."""
     for name, place in _places(optimizer, model):
         source = parameter_map.sources[name]
         if source is None or source not in moments:
@@ -80,7 +80,7 @@ def give_moments(
 
 
 def _places(optimizer: FairseqOptimizer, model: nn.Module) -> Iterator[tuple[str, _Place]]:
-    """Yield each name of each parameter that the optimizer has, and its place there."""
+    """Yield each name of each parameter that the optimizer has, and where it is."""
     places = {id(place.parameter): place for place in _places_in(optimizer)}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if id(parameter) in places:

@@ -25,7 +25,7 @@ def recorded_task(
 ) -> tuple[str, FairseqTask]:
     """Return the data folder and the task for one direction.
 
-    Without ``data``, try each place where the recorded folder may be now; use the first whose dictionaries match.
+    Without ``data``, try all places where the recorded folder may be now; take the first with the right dictionaries.
 
     Args:
         languages: source and target language. Either may be None if the checkpoint leaves only one choice.

@@ -1,9 +1,9 @@
-"""Looks through a file in ONNX before onnxruntime loads it; needs no package.
+"""Checks an ONNX file before onnxruntime loads it; needs no other package.
 
-onnxruntime runs no code in a file, but loops in it that never end, and functions that call themselves; and the smallest
-integer divided by -1 ends the process. A file is refused unless its operators are those that `fairseq-depthwise export`
-writes, none of which has a graph within it, and divide by constants alone, integers by positive ones; and unless all
-constants are in it, as no digest covers those in another file.
+onnxruntime runs no code from a file, but it runs endless loops and functions that call themselves, and dividing the
+smallest integer by -1 ends the process. So a file is refused unless it has only operators that `fairseq-depthwise
+export` writes, none of which contains a graph, and divides only by constants, integers only by positive ones; and
+unless it contains all of its constants, since no digest covers those in other files.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _may_divide(tensor: dict[int, bytes]) -> bool:
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Yield number and content of each field of a message, as Protocol Buffers have them."""
+    """Yield number and content of each field of a message of Protocol Buffers."""
     place = 0
 
     def number() -> int:
@@ -81,14 +81,14 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
         yield field, message[begin:place]
 
 
-#: Numbers of fields: of a model, of its graph, of a node, and of a constant, whose type is 1 (float32) or 7 (int64);
-#: functions and training come as graphs of their own.
+#: Numbers of fields: of a model, its graph, a node, and a constant, whose type is 1 (float32) or 7 (int64). Functions
+#: and training have graphs of their own.
 _GRAPH, _FUNCTIONS = 7, (20, 25)
 _NODE, _CONSTANT = 1, 5
 _INPUT, _OPERATOR, _DOMAIN = 1, 4, 7
 _TYPE, _NAME, _BYTES, _LOCATION, _IN_IT = 2, 8, 9, 14, b"\0"
 
-#: What export writes, in float32 and in int8, and some that compute each element by itself, for other options.
+#: The operators that export writes, in float32 and int8, and some element-wise ones for other options.
 OPERATORS = frozenset({
     "Abs", "Add", "And", "Cast", "Clip", "Concat", "ConstantOfShape", "Cos", "CumSum", "Div",
     "DynamicQuantizeLinear", "Equal", "Erf", "Exp", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",

@@ -1,7 +1,7 @@
 """The server: translations over HTTP with JSON, a page for people, health and metrics."""
 
 # mypy: disable-error-code="valid-type, attr-defined"
-# The types of requests are made for the limits of a server.
+# The types of requests are created at run time, with the limits of the server.
 
 import asyncio
 import logging
@@ -31,10 +31,10 @@ from fairseq_depthwise.translation.translation_options import TranslatorOptions
 
 log = logging.getLogger(__name__)
 
-#: Host headers of a server that only this machine can reach; others are of a page that rebinds its name to us.
+#: Host headers accepted by a server that only this machine can reach; others come from pages that use DNS rebinding.
 LOCAL_HOSTS = ["127.0.0.1", "localhost", "[::1]"]
 
-#: The page with its script and style, and what lets these run and no others.
+#: The page with its script and style, and the policy that lets only these run.
 _PAGE = Path(__file__).with_name("page")
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
@@ -44,12 +44,12 @@ _POLICY = (
 #: Upper bounds of the histogram of seconds.
 _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
-#: What a hypothesis has besides if a request says so and the translator was loaded so: fields of ``Hypothesis``.
+#: Option of a request, if the translator was loaded with it -> the fields of ``Hypothesis`` that it adds.
 DETAILS = {"alignment": ("alignment",), "token_scores": ("tokens", "token_scores")}
 
 
 def request_models(limits: ServerOptions, nbest: int, loaded: TranslatorOptions) -> tuple[Any, Any]:
-    """Return what may be asked of /translate, ``nbest`` translations unless it says how many, and of /explain."""
+    """Return the types of requests to /translate, with ``nbest`` translations by default, and to /explain."""
     config = ConfigDict(extra="forbid", strict=True)
     languages: dict[str, Any] = dict.fromkeys(("source_lang", "target_lang"), (str | None, None))
     # Details that the translator was not loaded for accept nothing but false.
@@ -74,7 +74,7 @@ def request_models(limits: ServerOptions, nbest: int, loaded: TranslatorOptions)
 
 
 class Hypothesis(BaseModel):
-    """A translation; its score is log2 of its probability over a power of its length."""
+    """A translation; its score is log2 of its probability divided by a power of its length."""
 
     text: str
     score: float
@@ -84,7 +84,7 @@ class Hypothesis(BaseModel):
 
 
 class Translation(Hypothesis):
-    """The best translation of a line, with all that were asked for."""
+    """The best translation of a line, and all that were asked for."""
 
     nbest: list[Hypothesis] | None = None
     cut_off: Literal[True] | None = Field(None, description="it has as many tokens as it may have")
@@ -103,9 +103,9 @@ class Error(BaseModel):
 
 
 class Service:
-    """What answers requests, for an ASGI server; those that do not say how many want ``nbest`` translations of a line.
+    """The application that an ASGI server runs; ``nbest`` is the default number of translations of a line.
 
-    ``explain(line, rank, source_lang, target_lang)`` is None where nothing can be explained.
+    ``explain(line, rank, source_lang, target_lang)`` is None if nothing can be explained.
     """
 
     def __init__(
@@ -150,11 +150,11 @@ class Service:
 
         @fastapi.post("/translate", responses={200: answer})
         async def translate(asked: translate_request, request: Request) -> Response:
-            # To make text of more hypotheses takes time.
+            # Turning further hypotheses into text takes time.
             most = nbest if asked.nbest <= nbest else translator.options.nbest
             parts = self._results(most, asked, asked.lines, request)
             if asked.stream:
-                first = await anext(parts)  # what fails before it has a status of its own
+                first = await anext(parts)  # a failure before the stream begins has its own status
                 return StreamingResponse(_streamed(first, parts, asked), media_type="application/x-ndjson")
             translations: list[Translation] = []
             async for part in parts:
@@ -202,7 +202,7 @@ class Service:
     def _results(
         self, nbest: int | None, asked: Any, lines: Sequence[Any], request: Request
     ) -> AsyncIterator[Sequence[Any]]:
-        """Yield translations of lines, so many of each; None for explanations of lines and ranks."""
+        """Yield ``nbest`` translations of each line; with None, explanations for pairs of line and rank."""
         source, target = self._translator.languages
         key = (nbest, asked.source_lang or source, asked.target_lang or target)
         return self._batcher.results(key, lines, request.is_disconnected)
@@ -222,9 +222,9 @@ class Service:
             self._seconds.inc(monotonic() - started)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """End what takes too long, and count answers.
+        """End requests that take too long, and count responses.
 
-        A request has so many seconds until its answer begins; each part of a stream, until it is read, has them anew.
+        The timeout applies until the response begins, and again to each part of a stream until it has been read.
         """
         if scope["type"] != "http":
             await self._fastapi(scope, receive, send)
@@ -253,7 +253,7 @@ class Service:
 
 
 def _errors_as_json(scope: Scope, receive: Receive, send: Send) -> Send:
-    """Return what sends an answer, errors as JSON, also those that Starlette's limits answer as plain text."""
+    """Return a ``send`` that turns all errors into JSON, even those that Starlette's limits send as plain text."""
     plain: dict[str, Any] = {}
 
     async def answer(message: Message) -> None:
@@ -274,7 +274,7 @@ def _errors_as_json(scope: Scope, receive: Receive, send: Send) -> Send:
 
 
 async def _streamed(first: Sequence[Any], parts: AsyncIterator[Sequence[Any]], asked: Any) -> AsyncIterator[str]:
-    """Yield a JSON object in each line, part by part; a failure becomes the last line."""
+    """Yield one JSON object per line, part by part; a failure becomes the last line."""
     part: Sequence[Any] | None = first
     try:
         while part is not None:
@@ -288,7 +288,7 @@ async def _streamed(first: Sequence[Any], parts: AsyncIterator[Sequence[Any]], a
 
 
 def _translation(translation: Any, asked: Any) -> Translation:
-    """Return those fields of a translator's ``Translation`` that a request asks for."""
+    """Return the fields of a translator's ``Translation`` that a request asks for."""
     names = ["text", "score"]
     for detail, fields in DETAILS.items():
         if getattr(asked, detail):
@@ -302,7 +302,7 @@ def _translation(translation: Any, asked: Any) -> Translation:
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    """Answer an exception; the traceback of an unexpected one is on stderr only."""
+    """Respond to an exception; the traceback of an unexpected one goes to stderr only."""
     status, sentence, headers = 500, _sentence(error), None
     if isinstance(error, HTTPException):
         status, sentence, headers = error.status_code, error.detail, error.headers
@@ -312,7 +312,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
         sentence = f"{'.'.join(map(ascii, wrong['loc'][1:])) or 'the body'}: {wrong['msg']}"
     elif isinstance(error, UserError):
         status = 400
-    # A sentence may quote half a character, of which JSON can be read but not written.
+    # The message may quote half of a surrogate pair, which JSON can contain but UTF-8 cannot encode.
     return JSONResponse({"error": sentence.encode(errors="backslashreplace").decode()}, status, headers)
 
 
