@@ -51,11 +51,11 @@ class Sweep:
 
     def __init__(self, plans: Sequence[Plan], work: Path, gpus: int, only: re.Pattern[str]) -> None:
         self.plans, self.work, self.gpus, self.only = plans, work, gpus, only
-        # Thread of a training -> the training, and its place among the jobs, which decides on a GPU.
+        # A training's thread -> the training, and its place among the jobs, which determines its GPU.
         self.running: dict[Future[None], tuple[Plan, Run, int]] = {}
         self.processes: set[subprocess.Popen[bytes]] = set()
-        self.starting = threading.Lock()  # no process begins while all are ended
-        self.ended = 0  # a signal
+        self.starting = threading.Lock()  # so that no process starts while all are being ended
+        self.ended = 0  # the signal that ended the sweep
 
     def train(self, jobs: int) -> None:
         """Train until nothing is left or a signal comes, which ends the trainings; they resume another time."""
@@ -66,7 +66,7 @@ class Sweep:
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise UserError(f"--work {self.work} is in use by a sweep, or by a training that one left") from error
-            # Data are made before trainings of the same recipe run side by side.
+            # Make the data first: trainings of a recipe run side by side.
             for plan in self.plans:
                 prepare(plan, self.work / plan.recipe)
                 require_test_sets(plan, self.work / plan.recipe)
@@ -84,7 +84,7 @@ class Sweep:
                         del self.running[future]
                         future.result()
             finally:
-                # Also where a training has failed: the others must not outlive this program.
+                # Even if a training has failed: the others must not outlive this program.
                 with self.starting:
                     self.ended = self.ended or signal.SIGTERM
                     for process in self.processes:
@@ -168,7 +168,7 @@ class Sweep:
         }
         if status:
             last_line = (folder / "output.log").read_text(errors="replace").strip().rpartition("\n")[2][:300]
-            # A loss that is no number is a result, a full disk is none.
+            # A loss of NaN is a result; a full disk is not.
             if "training stopped: " not in last_line:
                 raise UserError(f"{plan.recipe}/{run.name} has status {status}; the same command resumes: {last_line}")
             result["failed"] = last_line
@@ -197,16 +197,16 @@ class Sweep:
                 stderr=log,
                 # A group of its own, which can be ended as a whole and which Ctrl-C does not reach.
                 start_new_session=True,
-                pass_fds=(self.lock.fileno(),),  # so that it is held as long as the training runs
+                pass_fds=(self.lock.fileno(),),  # so that the lock is held as long as the training runs
             )
             self.processes.add(process)
-            # Linux may share the CPU by session first, and by priority within a session only.
+            # Linux may share the CPU among sessions first, and obey priorities only within a session.
             group = Path(f"/proc/{process.pid}/autogroup")
             if group.exists():
                 group.write_text(str(os.nice(0)))
         # Wait without collecting the process; that is done below, under the lock.
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        with self.starting:  # no other process has its number as long as it is not collected
+        with self.starting:  # as long as it is not collected, no other process gets its number
             self.processes.remove(process)
             _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -238,7 +238,7 @@ class Sweep:
             scores[metric.name] = score.score
             signatures[metric.name] = score.signature
         result: dict[str, Any] = {"scores": scores, "signatures": signatures}
-        # Counts of n-grams, so that sentences can be drawn without their text.
+        # Counts of n-grams, so that a bootstrap does not need the text.
         if metrics[0].name == "sacrebleu":
             result["sentences"] = to_text(count_sentences(metrics[0], translations, references))
         return result
@@ -313,7 +313,7 @@ def measured(folder: Path) -> dict[str, Any]:
         if not line.startswith("{") or "_nll_loss" not in line:
             continue
         entry = json.loads(line)
-        # Of an update that was done again after a stop the later loss counts.
+        # If an update was repeated after a stop, the later loss counts.
         for subset, losses in (("valid", valid), ("valid1", seen)):
             if f"{subset}_nll_loss" in entry:
                 losses[int(entry[f"{subset}_num_updates"])] = float(entry[f"{subset}_nll_loss"])

@@ -1,4 +1,4 @@
-"""What ``translate`` and ``serve`` have in common: a translator made of the options of a command line."""
+"""What ``translate`` and ``serve`` have in common: a translator from the options of a command line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_translator_options(parser: argparse.ArgumentParser, *, without: Sequence
 
 
 def load_translator(arguments: argparse.Namespace, options: TranslatorOptions | None = None) -> LoadedTranslator:
-    """Load what a command line names, and say on stderr what it is."""
+    """Load the translator that a command line names, and describe it on stderr."""
     import torch
 
     from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only

@@ -1,10 +1,10 @@
-"""Parallel text that comes without test set, split so that nobody's copy depends on chance or on the order of lines.
+"""Splits parallel text that has no test set, in a way that depends neither on chance nor on the order of lines.
 
     python split_pairs.py --pair SOURCE TARGET --languages de en --held-out 2000 --output FOLDER
 
-The pairs whose target sentences have the smallest SHA-1 are held out, one translation of each; the smallest make the
-test set, the next the validation set. Whatever has the same source or target, case and punctuation aside, is left out
-of the training set.
+The pairs whose target sentences have the smallest SHA-1 are held out, with one source each; the smallest make the test
+set, the next ones the validation set. All pairs with the same source or target as one of them, apart from case and
+punctuation, are left out of the training set.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main() -> None:
 
 def split(pairs: list[Pair], held_out: int) -> dict[str, list[Pair]]:
     """Split pairs into ``train``, ``valid`` and ``test``, each in the order of their hashes."""
-    # Of several translations the first in order counts.
+    # Of several sources of a target, take the first in sorted order.
     by_target: dict[str, Pair] = {}
     for source, target in sorted(pairs):
         if len(target.split()) >= SHORTEST:

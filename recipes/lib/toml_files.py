@@ -1,6 +1,6 @@
-"""Files in TOML: read on every Python that is supported, and compared with what their tables may have.
+"""Reads TOML files with every supported Python, and checks them against what their tables may have.
 
-A key that nothing reads is a mistake, since what it was meant to set keeps its default.
+A key that nothing reads is a mistake, since what it was meant to set would keep its default.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) 
 
 Table = TypeVar("Table")
 
-#: What messages call the types of values.
+#: Names of types in messages.
 _TYPES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -45,12 +45,12 @@ def require_keys(where: str, table: Mapping[str, Any], required: Iterable[str], 
 
 
 def between(least: float, most: float = math.inf) -> dict[str, tuple[float, float]]:
-    """Return the metadata of a dataclass's field whose numbers, also those in its lists, have these limits."""
+    """Return the metadata of a dataclass's field whose numbers, including those in lists, have these limits."""
     return {"limits": (least, most)}
 
 
 def read_table(kind: type[Table], table: Any, where: str) -> Table:
-    """Return a table as a dataclass of what it may have.
+    """Return a table as an instance of a dataclass that declares what it may have.
 
     Args:
         kind: dataclass with fields of text, numbers and truth values, of lists and dictionaries of them, and of further
