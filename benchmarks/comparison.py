@@ -163,6 +163,7 @@ def _describe_failures(plan: Plan, comparison: Comparison, label: str) -> str:
 
 def _describe_bootstrap(plan: Plan, comparison: Comparison) -> str:
     """Return a bootstrap's interval over seeds and sentences, which decides nothing; of two systems' BLEU only."""
+    # N-gram counts are recorded for sacreBLEU only, and the bootstrap compares two systems, not four.
     if comparison.metric != "sacrebleu" or comparison.minus:
         return ""
     complete = complete_results(plan)
@@ -182,6 +183,7 @@ def _make_comparison_table(plan: Plan) -> str:
     """
     names = [*plan.metrics, "validation loss"]
     complete = complete_results(plan)
+    # Plans without named pairs have few systems.
     pairs = plan.content.get("pairs") or [(system, base) for base, system in combinations(plan.systems, 2)]
     differences: dict[tuple[str, str], list[Difference]] = {}
     for system, base in pairs:
@@ -191,6 +193,7 @@ def _make_comparison_table(plan: Plan) -> str:
         return "No two systems can be compared yet.\n"
 
     primary = Comparison.of(plan.content["primary"])
+    # As a set: a pair may name system and base in reverse. A difference of differences is not a pair.
     primary_pair = set() if primary.minus else {primary.system, primary.base}
     p_values = {}
     for system, base in pairs:
@@ -246,6 +249,7 @@ def _make_parts_table(plan: Plan) -> str:
     results = _group_by_parts(plan)
     if not results:
         return ""
+    # The update at which the learning rate is highest.
     warm = plan.content["warm_up"] * plan.content["updates"]["final"]
     digits = {f"validation loss, update {warm:g}": 3} | dict.fromkeys(LOSSES.values(), 3)
     digits |= {plan.content["primary"]["metric"]: 2, "chrf": 2}
@@ -257,6 +261,7 @@ def _make_parts_table(plan: Plan) -> str:
     for parts in sorted(results, key=lambda parts: (len(parts), *sorted(parts))):
         seed_results = [results[parts][seed] for seed in plan.content["seeds"]]
         numbers[parts] = {name: np.array(measures(plan, seed_results, name)) for name in names}
+        # "valid" holds pairs of update and loss.
         numbers[parts][after_warm_up] = np.array([dict(result["valid"])[warm] for result in seed_results])
         row = {"parts": " + ".join(sorted(parts)) or "none"}
         for column, values in numbers[parts].items():
@@ -266,6 +271,7 @@ def _make_parts_table(plan: Plan) -> str:
     for part in sorted(max(numbers, key=len)):
         row = {"parts": f"with - without {part}"}
         for column in digits:
+            # For each seed, means over all subsets with the part and without it: all other parts cancel out.
             with_part = np.mean([columns[column] for parts, columns in numbers.items() if part in parts], axis=0)
             without_part = np.mean([columns[column] for parts, columns in numbers.items() if part not in parts], axis=0)
             row[column] = str(Difference.of(with_part, without_part, digits[column]))
@@ -303,12 +309,14 @@ def draw(plan: Plan, figure: Figure) -> None:
     metric, base = plan.content["primary"]["metric"], plan.content["primary"]["base"]
     complete = complete_results(plan)
     *losses, scores = figure.subplots(1, len(LOSSES) + 1)
+    # All curves are differences from the base: without it, nothing is drawn.
     for number, (system, results) in enumerate(complete.items() if base in complete else ()):
         style = style_of(number)
         seeds = [seed for seed in results if seed in complete[base]]
         for axes, (curve, title) in zip(losses, LOSSES.items(), strict=True):
             updates = [update for update, _ in results[seeds[0]][curve]]
             curves = _stack_curves(results, curve, seeds) - _stack_curves(complete[base], curve, seeds)
+            # curves: seeds x updates
             mean, deviation = curves.mean(axis=0), curves.std(axis=0, ddof=1)
             axes.plot(updates, mean, label=system, markevery=2, markersize=4, **style)
             axes.fill_between(updates, mean - deviation, mean + deviation, color=style["color"], alpha=0.2, linewidth=0)

@@ -198,6 +198,7 @@ def compute_difference(plan: Plan, comparison: Comparison) -> Difference:
     numbers = {}  # system -> its metric with each seed
     for system in comparison.systems:
         results = [complete[system][seed] for seed in seeds]
+        # One entry per seed, in the same order for all systems: differences are taken within seeds.
         numbers[system] = np.array(measures(plan, results, comparison.metric))
 
     differences = numbers[comparison.system] - numbers[comparison.base]

@@ -82,6 +82,7 @@ def main() -> None:
             scores = {name: bleu.score(translate(lines), [references]).score for name, translate in translators.items()}
 
         sentences = lines[:sentences_in_turn]
+        # Only some of the sentences if each is a batch of its own; a turn would take minutes.
         turns = {name: partial(timed, partial(translate, sentences)) for name, translate in translators.items()}
         for name, seconds_of_rounds in take_turns(turns, options.rounds).items():
             milliseconds = [round(1000 * seconds / len(sentences), 3) for seconds in seconds_of_rounds]
@@ -123,6 +124,7 @@ def _load_ctranslate2(
     codec = translator.direction(*translator.languages).codec
     with tempfile.TemporaryDirectory() as folder:
         # Unpickling is safe here: LoadedTranslator has already loaded this checkpoint as plain data.
+        # CTranslate2 reads the folder now and does not need it later.
         converter = FairseqConverter(checkpoint, options.data, unsafe_deserialization=True)
         converted = converter.convert(f"{folder}/converted")
         model = ctranslate2.Translator(converted, compute_type=compute_type, inter_threads=1, intra_threads=1)

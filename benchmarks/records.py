@@ -103,6 +103,7 @@ def describe_command(program: str, arguments: Sequence[str]) -> str:
     words = []
     for previous, word in zip(["", *arguments], arguments, strict=False):
         if previous not in folder_options and word.partition("=")[0] not in folder_options:
+            # Keep only the last part of absolute paths.
             words.append(re.sub(r"(^|=)/.*/(?=.)", r"\1.../", word))
     return " ".join([*variables, "python", f"benchmarks/{program}.py", shlex.join(words)]).strip()
 

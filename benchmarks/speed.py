@@ -228,6 +228,7 @@ def measure(
         turns = {}
         for name, work in works.items():
             turns[name] = partial(timed, partial(_run_batches, work, batches, beam), options.device)
+        # Decoding is measured in sentences, training in target tokens.
         amount = sum(int(batch["nsentences" if sentences else "ntokens"]) for batch in batches)
         rows = {}
         for name, seconds in take_turns(turns, options.rounds).items():
@@ -260,6 +261,7 @@ def build_corpus(dictionary: Dictionary, sentences: int) -> LanguagePairDataset:
     sources: list[torch.Tensor] = []
     targets: list[torch.Tensor] = []
     for _ in range(sentences):
+        # The median length is 25 subwords, and a target is about as long as its source.
         length = 25 * chance.lognormvariate(0, 0.5)
         for side, subwords in ((sources, length), (targets, length * chance.lognormvariate(0, 0.15))):
             count = min(80, max(5, round(subwords)))
@@ -350,6 +352,7 @@ class Decoding:
         self.model.prepare_for_inference_(cfg)  # afterwards the model's eval() is fairseq's and returns None
         self.generators = {}
         for beam in BEAMS:
+            # Exactly as long as the source, together with min_len below.
             search = argparse.Namespace(beam=beam, max_len_a=1, max_len_b=0)
             self.generators[beam] = self.task.build_generator([self.model], search)
 
@@ -389,6 +392,7 @@ class CTranslate2Decoding:
         self.symbols, self.special = dictionary.symbols, (dictionary.pad(), dictionary.eos())
         cfg, _, model = build_model(arguments, dictionary, "cpu")
         args = cfg.model
+        # The converter reads these.
         args.task, args.source_lang, args.target_lang = "translation", "xx", "xx"
         with tempfile.TemporaryDirectory() as folder:
             dictionary.save(os.path.join(folder, "dict.xx.txt"))

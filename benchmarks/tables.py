@@ -96,6 +96,7 @@ def _group_meetings(record: Record, precision: str) -> dict[str, list[Rates]]:
             title = f"beam {case['beam']}, {case['sentences']} at once"
         rates = {}
         for row, answers in meeting["rows"].items():
+            # Amount per second in each round.
             rates[row] = ratios(answers["amount"], answers["seconds"])
         meetings.setdefault(title, []).append(rates)
     return meetings
@@ -169,6 +170,7 @@ def render(text: str, folder: Path = RECORDS) -> str:
     """Return a page's text with the tables of all records that there are."""
     # Without this check, a marker whose end is missing would replace all text up to the next end with its name.
     markers = re.findall(r"^<!-- (end of )?([\w-]+ [\w.-]+) -->$", text, re.MULTILINE)
+    # Markers must alternate: a beginning, then the end of the same name.
     for (_, name), (end, end_name) in zip(markers[::2], [*markers[1::2], ("", "")], strict=False):
         if not end or name != end_name:
             raise UserError(f"the marker of {name} has no end before the next one")

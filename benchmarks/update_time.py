@@ -69,6 +69,7 @@ def main() -> None:
     all_depths: set[str] = set().union(*updates.values())
     measurements = {}
     for depth in sorted(all_depths, key=int):
+        # A model that has grown to a depth takes as long as one that was built with it.
         measurements[depth] = partial(measure_update, commands[fixed_depth], depth, options.updates)
     seconds = take_turns(measurements, options.rounds, warm_up=0)
 

@@ -51,25 +51,27 @@ class Sweep:
 
     def __init__(self, plans: Sequence[Plan], work: Path, gpus: int, only: re.Pattern[str]) -> None:
         self.plans, self.work, self.gpus, self.only = plans, work, gpus, only
-        # Thread of a training -> the training, and its place among the jobs, which decides on a GPU.
+        # A training's thread -> the training, and its place among the jobs, which determines its GPU.
         self.running: dict[Future[None], tuple[Plan, Run, int]] = {}
         self.processes: set[subprocess.Popen[bytes]] = set()
-        self.starting = threading.Lock()  # no process begins while all are ended
-        self.ended = 0  # a signal
+        self.starting = threading.Lock()  # so that no process starts while all are being ended
+        self.ended = 0  # the signal that ended the sweep
 
     def train(self, jobs: int) -> None:
         """Train until nothing is left or a signal comes, which ends the trainings; they resume another time."""
         self.work.mkdir(parents=True, exist_ok=True)
         with open(self.work / ".sweep.lock", "w") as self.lock, ThreadPoolExecutor(jobs) as pool:
             try:
+                # Two sweeps would train the same runs in the same folders.
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise UserError(f"--work {self.work} is in use by a sweep, or by a training that one left") from error
-            # Data are made before trainings of the same recipe run side by side.
+            # Make the data first: trainings of a recipe run side by side.
             for plan in self.plans:
                 prepare(plan, self.work / plan.recipe)
                 require_test_sets(plan, self.work / plan.recipe)
             for number in (signal.SIGTERM, signal.SIGINT):
+                # Only record the signal: an exception might come between starting a process and recording it.
                 signal.signal(number, lambda received, frame: setattr(self, "ended", received))
             try:
                 while not self.ended:
@@ -82,7 +84,7 @@ class Sweep:
                         del self.running[future]
                         future.result()
             finally:
-                # Also where a training has failed: the others must not outlive this program.
+                # Even if a training has failed: the others must not outlive this program.
                 with self.starting:
                     self.ended = self.ended or signal.SIGTERM
                     for process in self.processes:
@@ -96,6 +98,7 @@ class Sweep:
             begun = self.next_run()
             if begun is None:
                 return
+            # The lowest free place, so that concurrent trainings are spread over the GPUs.
             place = min(set(range(jobs)) - {place for *_, place in self.running.values()})
             self.running[pool.submit(self.train_one, *begun, place)] = (*begun, place)
 
@@ -103,6 +106,7 @@ class Sweep:
         """Return a training that can begin: one of a grid, or one whose grid is complete."""
         begun = [(plan, run) for plan, run, _ in self.running.values()]
         for plan in self.plans:
+            # Ask again each time, because grids grow with their results.
             for run in plan.runs():
                 if not self.only.fullmatch(run.name) or (plan, run) in begun or plan.result(run) is not None:
                     continue
@@ -120,9 +124,12 @@ class Sweep:
 
     def train_one(self, plan: Plan, run: Run, place: int) -> None:
         """Train, or resume a training, and write its result."""
+        # 1. The command, which resumes an earlier, unfinished training.
         work = self.work / plan.recipe
+        # By the plan's digest: a changed plan must not resume trainings of the old one.
         folder = work / "protocol" / plan.digest / run.name
         folder.mkdir(parents=True, exist_ok=True)
+        # fairseq resumes from there.
         before = _summary(folder)["updates"] if (folder / LAST).exists() else 0
         say(f"{time.strftime('%H:%M:%S')} {plan.recipe}/{run.name} from update {before}")
         environment = safe_environment({**os.environ, "OMP_NUM_THREADS": "1"})
@@ -132,15 +139,18 @@ class Sweep:
         values = dict((run if run.values else plan.best(run.system) or run).values or ())
         command = plan.command(run, values, work, folder, on_gpu=self.gpus > 0)
 
+        # 2. Train, and record the seconds of this part.
         commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True)
         parts = begin_part(folder, before, commit.stdout.strip())
         status, seconds = self.run(command, folder, environment)
         parts[-1]["seconds"] = round(seconds, 1)
+        # Even after a signal: the seconds of a stopped training count.
         write_json(folder / PARTS, parts, indent=None)
         # A training that was stopped has no result; it resumes another time.
         if self.ended:
             return
 
+        # 3. Write the result: what was trained, where and how, with losses, and scores of a final training.
         result: dict[str, Any] = {
             "plan": plan.digest,
             "system": run.system,
@@ -149,6 +159,7 @@ class Sweep:
             "commit": parts[-1]["commit"],
             "versions": recorded_versions(),
             "from_update": before,
+            # Without "python -m fairseq_depthwise" and this machine's folders.
             "command": " ".join(command[3:]).replace(str(self.work), "WORK"),
             "processor": processor_facts().get("model name"),
             "gpus": self.gpus,
@@ -157,12 +168,13 @@ class Sweep:
         }
         if status:
             last_line = (folder / "output.log").read_text(errors="replace").strip().rpartition("\n")[2][:300]
-            # A loss that is no number is a result, a full disk is none.
+            # A loss of NaN is a result; a full disk is not.
             if "training stopped: " not in last_line:
                 raise UserError(f"{plan.recipe}/{run.name} has status {status}; the same command resumes: {last_line}")
             result["failed"] = last_line
         else:
             result |= measured(folder)
+            # Only final trainings see the test sets; the grid chooses by validation loss.
             if run.values is None:
                 result |= self.scored(plan, work, folder, environment)
         plan.results.mkdir(parents=True, exist_ok=True)
@@ -183,16 +195,18 @@ class Sweep:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                # A group of its own, which can be ended as a whole and which Ctrl-C does not reach.
                 start_new_session=True,
-                pass_fds=(self.lock.fileno(),),  # so that it is held as long as the training runs
+                pass_fds=(self.lock.fileno(),),  # so that the lock is held as long as the training runs
             )
             self.processes.add(process)
-            # Linux may share the CPU by session first, and by priority within a session only.
+            # Linux may share the CPU among sessions first, and obey priorities only within a session.
             group = Path(f"/proc/{process.pid}/autogroup")
             if group.exists():
                 group.write_text(str(os.nice(0)))
+        # Wait without collecting the process; that is done below, under the lock.
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        with self.starting:  # no other process has its number as long as it is not collected
+        with self.starting:  # as long as it is not collected, no other process gets its number
             self.processes.remove(process)
             _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -216,6 +230,7 @@ class Sweep:
             translations_of_test = read_lines(str(output))
             references_of_test = read_lines(f"{text}.{target}")
             scores[test] = metrics[0].score(translations_of_test, [references_of_test]).score
+            # The plan's score is over all test sets together.
             translations += translations_of_test
             references += references_of_test
         for metric in metrics:
@@ -223,7 +238,7 @@ class Sweep:
             scores[metric.name] = score.score
             signatures[metric.name] = score.signature
         result: dict[str, Any] = {"scores": scores, "signatures": signatures}
-        # Counts of n-grams, so that sentences can be drawn without their text.
+        # Counts of n-grams, so that a bootstrap does not need the text.
         if metrics[0].name == "sacrebleu":
             result["sentences"] = to_text(count_sentences(metrics[0], translations, references))
         return result
@@ -268,6 +283,7 @@ def prepare(plan: Plan, work: Path) -> None:
     source, target = languages_of(work / "data-bin")
     # The first 1,000 pairs of the training set, as a second validation set.
     for language in (source, target):
+        # fairseq-preprocess will call this second validation set valid1.
         lines = (work / f"text/bpe.train.{language}").read_bytes().split(b"\n")[:1000]
         (work / f"seen.{language}").write_bytes(b"".join(line + b"\n" for line in lines))
     shutil.rmtree(unfinished, ignore_errors=True)  # of a sweep that was killed here
@@ -297,7 +313,7 @@ def measured(folder: Path) -> dict[str, Any]:
         if not line.startswith("{") or "_nll_loss" not in line:
             continue
         entry = json.loads(line)
-        # Of an update that was done again after a stop the later loss counts.
+        # If an update was repeated after a stop, the later loss counts.
         for subset, losses in (("valid", valid), ("valid1", seen)):
             if f"{subset}_nll_loss" in entry:
                 losses[int(entry[f"{subset}_num_updates"])] = float(entry[f"{subset}_nll_loss"])

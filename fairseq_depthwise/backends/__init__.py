@@ -1,7 +1,7 @@
-"""Backends: how the two graphs of a beam search are computed, and the search over them.
+"""Backends, which compute the two graphs of a beam search, and the search that runs them.
 
-Without a backend a model computes them itself. A new backend is a module with a function ``make_graphs`` and a line of
-:data:`BACKENDS`.
+Without a backend the model itself computes them. A new backend is a module with a function ``make_graphs`` and a line
+in :data:`BACKENDS`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ BACKENDS = {
 def make_graphs(
     backend: str, models: Sequence[Any], path: str, say: Callable[[str], None], *, anew: bool = True
 ) -> Graphs:
-    """Return the graphs of models, made by a backend now, or at an earlier time and cached.
+    """Return the graphs of models, from a backend's cache or made now.
 
     Args:
         backend: one of :data:`BACKENDS`.
         models: one, or several whose probabilities are averaged.
-        path: what errors call the models.
-        say: called with what takes long.
-        anew: whether graphs that are not cached are made.
+        path: name of the models in errors.
+        say: called with messages about what takes long.
+        anew: whether to make graphs that are not cached.
 
     Raises:
         UserError: the backend cannot make them.

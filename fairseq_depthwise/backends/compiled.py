@@ -1,4 +1,4 @@
-"""Graphs compiled ahead of time by Inductor for this machine's CPU, with the weights in them, and kept."""
+"""Graphs compiled ahead of time by Inductor for this machine's CPU, weights included, and cached."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from fairseq_depthwise.backends.standalone import compile_program
 from fairseq_depthwise.backends.traced import require_equal, trace
 from fairseq_depthwise.models.base.model import StackModel
 
-#: Inductor's choices: weights in the layout of its own products, and what several layers read, such as the mask of
-#: their attention, is computed once, not again in each. Precompiled headers would be in /tmp, under a name that anyone
-#: could take before, and serve one program only.
+#: Inductor's settings: weights in the layout that its products read, and values that several layers read, such as an
+#: attention mask, computed once instead of in each of them. Precompiled headers would lie in /tmp under a predictable
+#: name, where anyone could put a file first, and would serve a single program.
 _SETTINGS: dict[str, object] = {
     "freezing": True,
     "realize_reads_threshold": 1,
@@ -31,28 +31,30 @@ _SETTINGS: dict[str, object] = {
     "aot_inductor.precompile_headers": False,
 }
 
-#: What calls the kernels is compiled in 3 s less; a call takes 40 microseconds more, a tenth of a step for few rows.
+#: Compiles the wrapper that calls the kernels 3 s faster; each call then takes 40 microseconds longer, which is a tenth
+#: of a step with few rows.
 _QUICK: dict[str, object] = {"aot_inductor.compile_wrapper_opt_level": "O0"}
 
-#: Products of few rows are several times as fast where Inductor chooses them by trial, others are not.
+#: Lets Inductor choose products by trial, which makes those of few rows several times as fast, but no others.
 _TRIAL: dict[str, object] = {"max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN"}
 
-#: What is compiled, in the order in which it is traced; the fastest products for a few rows are slow for many.
+#: What is compiled, in the order of tracing: the products that are fastest for a few rows are slow for many.
 _PARTS: dict[str, dict[str, object]] = {"encoder": _QUICK, "step_few": _TRIAL, "step_many": _QUICK}
 
-_FEW_ROWS = 16  # hypotheses up to which a step is one for few
+_FEW_ROWS = 16  # the most hypotheses for which step_few is used
 
 
 def make_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None], *, anew: bool = True) -> Graphs:
-    """Return the graphs of models from the cache; with ``anew`` they are compiled now if they are not in it.
+    """Return the graphs of models from the cache; with ``anew``, compile those that are not in it.
 
     Raises:
-        UserError: they are not in the cache, and cannot be compiled or are not to be.
+        UserError: they are not in the cache, and cannot or must not be compiled.
     """
-    # Inductor's own is in /tmp, under a name that anyone could take before, and set as soon as it is imported.
+    # Inductor's own cache would be in /tmp under a predictable name; it reads this variable when it is imported.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder("inductor"))
-    # Inductor's programs would each compile some, for 4 s, to see whether the compiler knows the CPU's vectors.
+    # Otherwise each of Inductor's processes spends 4 s on finding out whether the compiler supports the CPU's vectors.
     os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+    # Inductor hard-codes the number of threads into its loops, so each number needs a package of its own.
     settings = {**_SETTINGS, "cpp.threads": torch.get_num_threads()}
 
     def make(folder: Path) -> None:
@@ -61,6 +63,7 @@ def make_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], No
         _require_compiler(path)
         say(f"compiling {path} for this CPU; this takes a minute or two, and is kept")
         _compile(models, settings, path, folder, say)
+        # Checked before the folder is renamed into the cache, so whatever is cached agreed with the models.
         require_equal(_loaded(folder), models, path)
 
     folder = cached_folder("compiled", models, settings, make, say)
@@ -83,16 +86,19 @@ def _require_compiler(path: str) -> None:
 def _compile(
     models: Sequence[StackModel], settings: dict[str, object], path: str, folder: Path, say: Callable[[str], None]
 ) -> None:
-    """Trace the models, and compile each part into a package in the folder, in a process of its own."""
+    """Trace the models, and compile each part, in a process of its own, into a package in the folder."""
     jobs: list[Future[str]] = []
     with ExitStack() as stack:
         # The processes import what they need while this one traces.
         compilers = {name: stack.enter_context(_start_compiler()) for name in _PARTS}
+        # The threads only wait for the compilers, which are processes of their own.
         pool = stack.enter_context(ThreadPoolExecutor(os.cpu_count()))
+        # Compiling the encoder overlaps with tracing the step.
         for graph, program in zip(("encoder", "step"), trace(models, in_place=True), strict=True):
             traced = folder / f"{graph}.traced.pt2"
             torch.export.save(program, traced)
             for name in _PARTS:
+                # Both parts with "step" in their names are compiled from the one traced step.
                 if graph in name:
                     job = json.dumps([str(traced), f"{folder / name}.pt2", settings | _PARTS[name]])
                     jobs.append(pool.submit(_finish, compilers[name], job, name))
@@ -103,10 +109,11 @@ def _compile(
 
 
 def _start_compiler() -> subprocess.Popen[str]:
-    """Start a process that waits for a job on its standard input."""
+    """Start a process that waits for a job on standard input."""
     return subprocess.Popen(
         [sys.executable, compile_program.__file__],
         stdin=subprocess.PIPE,
+        # Standard output may carry the translations.
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -117,6 +124,7 @@ def _finish(compiler: subprocess.Popen[str], job: str, name: str) -> str:
     """Give a process its job and wait for it; return the name of the part."""
     _, errors = compiler.communicate(job)
     if compiler.returncode:
+        # The last line of a traceback is the exception.
         last_line = errors.strip().rpartition("\n")[2]
         raise UserError(f"{name} cannot be compiled: {last_line or compiler.returncode}")
     return name
@@ -130,6 +138,7 @@ def _loaded(folder: Path) -> Graphs:
     )
 
     def step(*arguments: Tensor) -> Sequence[Tensor]:
+        # The first argument holds the newest token of each hypothesis (B x k).
         rows = arguments[0].numel()
         return step_few(*arguments) if rows <= _FEW_ROWS else step_many(*arguments)
 

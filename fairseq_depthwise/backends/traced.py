@@ -1,4 +1,4 @@
-"""The graphs of a beam search, to be compiled and exported: traced by ``torch.export`` through the models' own layers.
+"""Traces the graphs of a beam search, to be compiled or exported, by ``torch.export`` through the models' own layers.
 
 All sizes are dynamic: sentences, hypotheses, source tokens, and the capacity of the cache.
 """
@@ -20,25 +20,25 @@ from fairseq_depthwise.backends.standalone.compile_program import quick_tracing
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 
-_LOOKS = ("aten.promote_types.default", "aten._assert_tensor_metadata.default")  # which look at types only
+_LOOKS = ("aten.promote_types.default", "aten._assert_tensor_metadata.default")  # operations that only look at types
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 5e-2}  # how far a probability may be from the model's own
 GRAPHS = ("encoder", "decoder_step")  # the names of the graphs, in order
 
-#: Where tracing notes which lines of which files an operation came from; files elsewhere say nothing to a reader.
+#: Where tracing notes the source line of an operation, which means nothing on other machines.
 _NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")
 
-#: Sentences and beams that a step is traced with, few as where the fastest products are worth a search. None equals
-#: another size, nor 1, which torch takes for constants.
+#: Sentences and beams with which a step is traced: few, because only for few rows is it worth trying products. Neither
+#: equals another size, nor 1, which PyTorch would take for a constant.
 _SENTENCES, _BEAMS = 2, 3
 
 
 def refuse_unless_ours(path: str, family: type, architecture: str = "") -> None:
-    """Raise :class:`UserError` where models of a class cannot be traced, with the reason."""
+    """Raise :class:`UserError` with the reason if models of a class cannot be traced."""
     if issubclass(family, LinearizedTransformer):
         raise UserError(f"{path} is linearized, for analysis only; use the model that it was made of")
     if not issubclass(family, StackModel):
         name = architecture or family.__name__
-        # Its decoder keeps its state in dictionaries and looks at values to decide what to compute.
+        # Their decoders keep state in dictionaries, and decide by values what to compute.
         raise UserError(f"{path} holds fairseq's own architecture {name}, which cannot be traced as this plugin's can")
 
 
@@ -46,23 +46,27 @@ def refuse_unless_ours(path: str, family: type, architecture: str = "") -> None:
 def trace(models: Sequence[StackModel], *, in_place: bool) -> Iterator[ExportedProgram]:
     """Yield encoder and step of models on the CPU in evaluation mode, after fairseq's ``prepare_for_inference_``.
 
-    With ``in_place`` the step writes into what it is given.
+    With ``in_place`` the step writes into the states that it is given.
     """
     for model in models:
+        # Sinusoidal tables grow as a search reaches further positions, which a graph cannot do.
         model.decoder.embedding.reach(model.decoder.max_positions())
     longest = min(model.encoder.max_positions() for model in models)
     encoder_sizes, step_sizes = _dynamic_sizes(models, longest)
 
+    # 13 tokens, a size unlike all others. Which tokens they are does not matter.
     source = torch.full((_SENTENCES, min(13, longest)), models[0].encoder.dictionary.eos())
     encoder = EncoderGraph(models).eval()
+    # padding is B x S; cross has the keys and values (B x heads x S x head_dim) of each layer of each model.
     padding, *cross = encoder(source)
     yield _traced(encoder, (source,), encoder_sizes)
 
-    # A first step of all hypotheses; their tokens are B x k.
+    # Arguments of a first step; tokens, origins and totals are B x k.
     state = SearchState.first(padding, cross, _BEAMS)
     tokens = torch.full((_SENTENCES, _BEAMS), models[0].decoder.dictionary.eos())
     origins = torch.arange(_BEAMS).expand(_SENTENCES, _BEAMS).contiguous()
     totals = torch.zeros(_SENTENCES, _BEAMS)
+    # One-element tensors: plain numbers would become constants of the graph.
     newest, forced, shortest = (torch.tensor([number]) for number in (0, FREE, 0))
     arguments = (tokens, origins, totals, state.ancestors, newest, forced, shortest, padding)
     count = len(arguments)
@@ -72,8 +76,8 @@ def trace(models: Sequence[StackModel], *, in_place: bool) -> Iterator[ExportedP
 
 
 def _dynamic_sizes(models: Sequence[StackModel], longest: int) -> list[list[Any]]:
-    """Return for each graph, and each tensor that goes in, which of its sizes may be any."""
-    # Torch wants limits also of those.
+    """Return, for each graph and each of its inputs, the dynamic sizes."""
+    # PyTorch wants limits even for these.
     sizes = {
         "sentences": Dim("sentences", min=1, max=2**16),
         "beams": Dim("beams", min=1, max=1024),
@@ -84,6 +88,7 @@ def _dynamic_sizes(models: Sequence[StackModel], longest: int) -> list[list[Any]
     for graph in graph_tensors(models).values():
         sizes_of_tensors: list[Any] = []
         for tensor in graph["inputs"]:
+            # Sizes that are numbers stay fixed.
             named = enumerate(tensor["shape"])
             sizes_of_tensors.append({place: sizes[name] for place, name in named if name in sizes})
         sizes_of_graphs.append(sizes_of_tensors)
@@ -92,13 +97,13 @@ def _dynamic_sizes(models: Sequence[StackModel], longest: int) -> list[list[Any]
 
 def _traced(module: nn.Module, arguments: tuple[Tensor, ...], sizes: Sequence[Any]) -> ExportedProgram:
     with quick_tracing():
-        # Not strict: Python runs as it is, and only what torch computes is recorded.
+        # Not strict: Python just runs, and only PyTorch's operations are recorded.
         program = torch.export.export(module, arguments, dynamic_shapes=tuple(sizes), strict=False)
     for node in program.graph.nodes:
         for note in _NOTES:
             node.meta.pop(note, None)
-    # PyTorch 2.9 and newer check what they have noted of sizes before a program runs, such as that there are more rows
-    # than sentences, though nothing depends on it.
+    # Before running a program, PyTorch 2.9 and newer check what tracing noted about sizes, for example that there are
+    # more rows than sentences, although nothing depends on it.
     program._guards_code = []
     _simplify(program)
     _drop_unused(program)
@@ -106,11 +111,13 @@ def _traced(module: nn.Module, arguments: tuple[Tensor, ...], sizes: Sequence[An
 
 
 def _simplify(program: ExportedProgram) -> None:
-    """Leave out what computes nothing: looks at types, and conversions to the type that a tensor has."""
+    """Remove what computes nothing: checks of types, and conversions of tensors to the type that they have."""
     aten, graph = torch.ops.aten, program.graph
     for node in reversed(graph.nodes):
         if node.target is aten.to.dtype:
             tensor, dtype = node.args[:2]
+            # The exporter of ONNX knows _to_copy alone. An output is copied even to its own type: otherwise it would be
+            # another tensor under a second name.
             if tensor.meta["val"].dtype != dtype or any(user.op == "output" for user in node.users):
                 node.target, node.args, node.kwargs = aten._to_copy.default, (tensor,), {"dtype": dtype}
                 continue
@@ -121,7 +128,7 @@ def _simplify(program: ExportedProgram) -> None:
 
 
 def _drop_unused(program: ExportedProgram) -> None:
-    """Leave out weights that nothing reads: those of linear layers that are computed together, from a joined copy."""
+    """Remove weights that nothing reads: those of linear layers that are computed together, from a joined copy."""
     unused = {node.name for node in program.graph.nodes if node.op == "placeholder" and not node.users}
     specs = []
     for spec in program.graph_signature.input_specs:
@@ -136,8 +143,9 @@ def _drop_unused(program: ExportedProgram) -> None:
 
 
 def graph_tensors(models: Sequence[StackModel]) -> dict[str, Any]:
-    """Return for each graph the tensors that go in and out, in order; sizes with a name may be any."""
+    """Return the inputs and outputs of each graph, in order; sizes that are names are dynamic."""
     dtype = str(models[0].encoder.embedding.tokens.weight.dtype).removeprefix("torch.")
+    # The order of StepGraph's states: model by model, layer by layer.
     attentions: list[Any] = [layer.cross_attention for model in models for layer in model.decoder.layers]
     hypotheses = ("sentences", "beams")
     padding = _tensor("padding", "bool", "sentences", "source")
@@ -179,19 +187,23 @@ def _tensor(name: str, dtype: str, *shape: int | str) -> dict[str, Any]:
 
 @torch.no_grad()
 def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str, *, tolerance: float | None = None) -> None:
-    """Refuse graphs where probabilities in a search differ from the models' by more than tolerance, or the type allows.
+    """Refuse graphs whose probabilities in a search differ from the models' by more than ``tolerance``.
 
-    Hypotheses of one sentence and of several are compared with the models' own forward of whole sentences.
+    Its default depends on the type. Hypotheses for one sentence and for two are compared with the models' own forward
+    pass over whole sentences.
     """
     source_dictionary, target_dictionary = models[0].encoder.dictionary, models[0].decoder.dictionary
     if tolerance is None:
         tolerance = _TOLERANCE[models[0].encoder.embedding.tokens.weight.dtype]
     pad, eos = source_dictionary.pad(), source_dictionary.eos()
+    # Tiny models may take even fewer tokens.
     length = min(3, *(model.encoder.max_positions() for model in models))
     longest = min(3, *(model.decoder.max_positions() for model in models)) - 1
     last_word = len(source_dictionary) - 1
+    # Two sentences, one of them padded on the left, as in fairseq.
     sentences = torch.tensor([[last_word] * (length - 1) + [eos], [pad] * (length - 1) + [eos]])
     search = GraphSearch(graphs, eos=eos, vocabulary=len(target_dictionary))
+    # First a greedy search, whose every token must be the best one; then two beams for two sentences.
     for source, beams in ((sentences[:1], 1), (sentences, 2)):
         results = search(source, SearchLimits(beams, 1.0, longest, eos))
         for row, hypotheses in zip(source, results, strict=True):
@@ -200,7 +212,7 @@ def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str, *, to
                 tokens, probabilities = hypothesis["tokens"], hypothesis["positional_scores"].exp()
                 of_vocabulary = _probabilities(models, row, tokens)
                 expected = of_vocabulary.gather(1, tokens[:, None])[:, 0]
-                if beams == 1:  # which has the best of all that may follow
+                if beams == 1:  # each token must be the best of those that may follow
                     of_vocabulary[:1, eos] = of_vocabulary[:, pad] = 0
                     expected[:-1] = of_vocabulary[:-1].amax(1)
                 differences.append(float((expected - probabilities).abs().max()))
@@ -216,9 +228,11 @@ def _probabilities(models: Sequence[StackModel], source: Tensor, tokens: Tensor)
     They are computed in one forward of the whole sentences ``source`` (S) and ``tokens`` (T).
     """
     eos = models[0].encoder.dictionary.eos()
+    # The decoder's input starts with the end of sentence, as in fairseq's training.
     previous = torch.cat([torch.tensor([eos]), tokens[:-1]])[None]
     of_models = []
     for model in models:
+        # 1 x T x V
         scores, _ = model.decoder(previous, model.encoder(source[None]))
         of_models.append(model.get_normalized_probs((scores, None), log_probs=False)[0])
     return torch.stack(of_models).float().mean(0)

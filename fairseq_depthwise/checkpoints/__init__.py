@@ -1,1 +1,1 @@
-"""Reading, averaging and describing checkpoints."""
+"""Checkpoints: reading, writing, growing, averaging and converting them."""

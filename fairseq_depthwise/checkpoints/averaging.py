@@ -1,4 +1,4 @@
-"""The mean of several checkpoints' parameters, which fairseq's wheel has no command for."""
+"""The mean of several checkpoints' parameters, for which fairseq's wheel has no command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairseq_compat.checkpoints import require_finite
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.sizes import StateDict, depths_in, first_of_each_memory
 
-#: Opens a checkpoint; the same one for choosing and for averaging, so that each file is opened once.
+#: Opens a checkpoint; the same function for choosing and averaging, so that each file is opened once.
 Opener = Callable[[str], Checkpoint]
 
 
@@ -26,8 +26,10 @@ def saved_checkpoints(folder: str, open_checkpoint: Opener = Checkpoint.open) ->
     Those of epochs (``checkpoint3.pt``) and of updates (``checkpoint_3_1500.pt``) are one sequence. Where an epoch
     ended with an update that was saved too, only the former is in it.
     """
+    # Groups: 1 the epoch of checkpoint3.pt; 2 and 3 epoch and update of checkpoint_3_1500.pt.
     pattern = re.compile(r"checkpoint(?:(\d+)|_(\d+)_(\d+))\.pt")
     matches = [match for name in os.listdir(folder) if (match := pattern.fullmatch(name))]
+    # Within an epoch, its end comes after the updates.
     matches.sort(key=lambda match: (int(match[1] or match[2]), float(match[3] or "inf"), match[0]))
     sequence: list[re.Match[str]] = []
     for match in matches:
@@ -57,6 +59,7 @@ def best_checkpoints(
     Raises:
         UserError: there are fewer, or they were kept by several metrics and ``metric`` names none of them.
     """
+    # Groups: metric and value, as in checkpoint.best_bleu_27.35.pt.
     pattern = re.compile(r"checkpoint\.best_(.+)_(-?\d+\.?\d*)\.pt")
     by_metric: dict[str, list[tuple[float, str]]] = {}
     for name in os.listdir(folder):
@@ -70,6 +73,7 @@ def best_checkpoints(
         raise UserError(f"--metric {metric}: the best checkpoints of {folder} are by {known}")
     scored = sorted(by_metric[metric] if metric is not None else next(iter(by_metric.values()), []))
     _require_count(len(scored), count, folder, "checkpoints kept by --keep-best-checkpoints of fairseq-train", "--best")
+    # File names do not say whether larger is better; the training's options do.
     options = open_checkpoint(os.path.join(folder, scored[0][1])).options_of("checkpoint")
     if options.get("maximize_best_checkpoint_metric"):  # larger is better
         scored.reverse()
@@ -77,11 +81,11 @@ def best_checkpoints(
 
 
 class RunningAverage:
-    """The element-wise mean of state dicts of one model, which are added one after the other.
+    """The element-wise mean of state dicts of one model, added one by one.
 
-    Floating-point tensors are summed in float64, and the mean has each tensor's own type; all others (counters) are
-    those of the last state. Tensors that share memory in every state (tied embeddings, shared gates) share it in the
-    result.
+    Floating-point tensors are summed in float64, and their mean has each tensor's own type; other tensors (counters)
+    are taken from the last state. Tensors that share memory in every state (tied embeddings, shared gates) share it in
+    the result.
     """
 
     def __init__(self) -> None:
@@ -94,7 +98,7 @@ class RunningAverage:
 
     def add(self, state: StateDict, name: str) -> None:
         """Add a state dict; ``name`` is what an error calls it."""
-        # 1. The same parameters, of the same shapes and types, as in the first.
+        # 1. Require the same parameters, shapes and types as in the first state.
         require_finite(state.items(), name)
         same = first_of_each_memory(state)
         kinds = {key: _kind(tensor) for key, tensor in state.items()}
@@ -108,7 +112,8 @@ class RunningAverage:
                     f"{key} is {now} in {name} and {before} in {self._first_name}; average checkpoints of one model, "
                     "saved in one precision"
                 )
-        # 2. Keep only what is one in memory in every state.
+        # 2. Find out what shares memory in every state.
+        # Names stay in one group if they shared memory in all states before, and share it in this one.
         groups: dict[tuple[str, str], str] = {}
         self._one_in_memory = {
             key: groups.setdefault((first, same[key]), key) for key, first in self._one_in_memory.items()
@@ -139,7 +144,7 @@ class RunningAverage:
 def average(checkpoints: Sequence[Checkpoint], *, progress: Callable[[str], None] = lambda path: None) -> Checkpoint:
     """Return the average of checkpoints, for generation.
 
-    It is the last of them with the mean parameters and without the optimizer's state, which belongs to no mean; its
+    It is the last of them, with the mean parameters, and without optimizer state, which would not belong to them; its
     ``extra_state`` names the files. ``progress`` is called with each path before its parameters are read.
 
     Raises:
@@ -158,9 +163,10 @@ def average(checkpoints: Sequence[Checkpoint], *, progress: Callable[[str], None
         progress(checkpoint.path)
         averager.add(checkpoint.parameters, checkpoint.path)
 
-    # Everything else is the last checkpoint's, but for what belongs to its own parameters.
+    # Everything else is the last checkpoint's, except for what belongs to its own parameters.
     last = checkpoints[-1]
     extra_state: dict[str, Any] = dict(last.state.get("extra_state") or {})
+    # The moving average of --store-ema belongs to the last checkpoint, not to the mean.
     for moving_average in ("ema", "ema_fp32_params"):
         extra_state.pop(moving_average, None)
     if recorded:
@@ -170,12 +176,12 @@ def average(checkpoints: Sequence[Checkpoint], *, progress: Callable[[str], None
 
 
 def _common_provenance(checkpoints: Sequence[Checkpoint]) -> provenance.Record:
-    """Return the provenance of all checkpoints; raise UserError where it, or an option of the models, differs."""
+    """Return the provenance of all checkpoints; raise UserError if it differs, or if options of the models differ."""
     options: provenance.Record = {}
     recorded: provenance.Record = {}
     first = checkpoints[0]
     for checkpoint in checkpoints:
-        # Checkpoints of fairseq and older ones have no provenance, but options.
+        # fairseq's own checkpoints and older ones have no provenance, but they have options.
         model_options = provenance.of_model(Namespace(**checkpoint.options))
         languages = provenance.languages_in(Namespace(**checkpoint.options_of("task")))
         provenance.require_same(checkpoint.path, {**model_options, **languages}, options, first.path)
@@ -186,12 +192,13 @@ def _common_provenance(checkpoints: Sequence[Checkpoint]) -> provenance.Record:
 
 
 def _require_different(checkpoints: Sequence[Checkpoint]) -> None:
-    """Raise UserError where a checkpoint is given more than once, also as a copy: it would count so often.
+    """Raise UserError if a checkpoint is given twice, even as a copy, and so would count twice.
 
     fairseq's ``checkpoint_best.pt`` and ``checkpoint_last.pt`` are copies.
     """
     by_updates: dict[int, list[Checkpoint]] = {}
     for checkpoint in checkpoints:
+        # Equal checkpoints have equal numbers of updates, so few have to be compared value by value.
         similar = by_updates.setdefault(checkpoint.updates, [])
         for other in similar:
             if _have_same_parameters(checkpoint, other):
@@ -212,9 +219,10 @@ def _have_same_parameters(first: Checkpoint, second: Checkpoint) -> bool:
 
 
 def _require_one_depth(checkpoints: Sequence[Checkpoint]) -> None:
-    """Raise UserError where a model has grown between two checkpoints; their tensors are not read."""
+    """Raise UserError if the model grew between two checkpoints; no tensor is read."""
     depths = [depths_in(checkpoint.parameters) for checkpoint in checkpoints]
     last = len(checkpoints) - 1
+    # From the newest backwards, to tell how many have the same depth.
     for number in reversed(range(last)):
         if depths[number] != depths[last]:
             raise UserError(

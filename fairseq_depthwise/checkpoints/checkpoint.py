@@ -44,14 +44,14 @@ from fairseq_depthwise.modules.stack import SIDES
 class Checkpoint:
     """A trained model: its options, its parameters, and what its training recorded.
 
-    :meth:`open` reads a checkpoint of fairseq or the weights in an exported folder. Whatever grows, averages, exports,
-    analyzes or translates a model takes a checkpoint, so that the file is opened and verified once. Tensors stay in
-    the file until they are used.
+    :meth:`open` reads a checkpoint of fairseq, or the weights in an exported folder. Growing, averaging, exporting,
+    analyzing and translating all take a checkpoint, so that the file is opened and verified once. Tensors stay in the
+    file until they are used.
 
     Attributes:
         state: what fairseq writes: "model", "cfg" or "args", "optimizer_history", "extra_state" and so on.
         path: the file.
-        name: what errors call the file; with the option that names it, if there is one.
+        name: the file's name in errors, with the option that names it, if any.
         remarks: what :meth:`converted` renamed or left out.
         digest: the SHA-256 of the file, if :meth:`open` was asked for it.
     """
@@ -68,9 +68,9 @@ class Checkpoint:
         """Read and verify a file; ``option`` is the one that named it.
 
         Raises:
-            UserError: the file is missing, damaged, no checkpoint, or holds something else than plain values.
+            UserError: the file is missing, damaged, no checkpoint, or holds anything but plain values.
         """
-        register_with_fairseq()  # a program may have imported no more than what reads checkpoints
+        register_with_fairseq()  # a program may have imported nothing but this module
         name = f"{option} {path}".strip()
         if not os.path.isfile(path):
             raise UserError(f"{name or repr(path)} does not exist; give the path of a checkpoint")
@@ -82,16 +82,17 @@ class Checkpoint:
             checkpoints.require_checkpoint(state, path)
             checkpoint = cls(state, path, name)
             if with_digest:
+                # Of the open file: the path may name another file by now.
                 with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                     checkpoint.digest = hashlib.sha256(content).hexdigest()
         return checkpoint
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the checkpoint as fairseq does, to a file that appears whole or not at all."""
+        """Write the checkpoint as fairseq does, into a file that appears whole or not at all."""
         checkpoints.save(self.state, path)
 
     def with_entries(self, **entries: Any) -> Checkpoint:
-        """Return a checkpoint that has these entries of ``state`` in place of its own."""
+        """Return a copy of the checkpoint with other entries in its ``state``."""
         return Checkpoint({**self.state, **entries}, self.path, self.name, self.remarks)
 
     # What the file says.
@@ -123,12 +124,12 @@ class Checkpoint:
 
     @property
     def architecture(self) -> str:
-        """The ``--arch`` of the training; "None" where it is not recorded."""
+        """The ``--arch`` of the training; "None" if it is not recorded."""
         return str(self.options.get("_name") or self.options.get("arch"))
 
     @cached_property
     def family(self) -> type[BaseFairseqModel] | None:
-        """The class of the model; None where the architecture is not registered."""
+        """The class of the model; None if the architecture is not registered."""
         return family_of(self.architecture)
 
     @property
@@ -137,7 +138,7 @@ class Checkpoint:
         return "exported" in self.state
 
     def require_family(self, family: str | None = None) -> None:
-        """Check that the architecture is registered, and that the model is of a family or one of its presets."""
+        """Check that the architecture is registered, and that the model is of ``family`` or one of its presets."""
         architecture = self.architecture
         if family is not None and ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture) != family:
             raise UserError(
@@ -147,21 +148,21 @@ class Checkpoint:
             raise UserError(f"{self.path} holds a model of the architecture {architecture}, which is not known here")
 
     def require_finite(self) -> None:
-        """Raise UserError where a parameter is NaN or infinite."""
+        """Raise UserError if a parameter is NaN or infinite."""
         checkpoints.require_finite(self.parameters.items(), self.name)
 
     # The model for a task, as fairseq builds it.
 
     @cached_property
     def cfg(self) -> DictConfig:
-        """All options of the training as this version of fairseq names them."""
+        """All options of the training, under their names in this version of fairseq."""
         # Copies, because fairseq renames options in place, and a model changes its own while it is built.
         cfg, args = (copy.deepcopy(self.state.get(entry)) for entry in ("cfg", "args"))
         if cfg is not None:
             cfg = OmegaConf.create(cfg, flags={"allow_objects": True})
         if self.is_exported:
             return cfg
-        # fairseq also renames entries that are not options; these are as it would leave them.
+        # fairseq also upgrades entries that are not options; these are the ones that it leaves unchanged.
         history = [{"optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}]
         position = {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}}
         state = {"args": args, "cfg": cfg, "optimizer_history": history, "extra_state": position}
@@ -172,6 +173,7 @@ class Checkpoint:
         """Set up the task of the training for another folder of data, and perhaps other languages."""
         if not glob.glob(os.path.join(glob.escape(data.split(os.pathsep)[0]), "dict*.txt")):
             raise UserError(f"--data {data} has no dictionaries; give a folder that fairseq-preprocess made")
+        # An exported folder has dictionaries and languages, but no recorded task options.
         if self.is_exported and data == self.options_of("task")["data"]:
             return exported_task(data, self.state["exported"])
 
@@ -180,12 +182,13 @@ class Checkpoint:
         name = getattr(options, "_name", None)
         if name not in tasks.TASK_REGISTRY:
             raise UserError(f"{self.path} was trained with --task {name}, which is not known here")
+        # A DictConfig refuses new options unless it is opened; a namespace does not.
         with open_dict(options) if isinstance(options, DictConfig) else nullcontext():
             options.data = data
             for side, language in languages.items():
                 setattr(options, side, language)
             if getattr(options, "eval_bleu", False):
-                options.eval_bleu = False  # would build a beam search, and load a tokenizer
+                options.eval_bleu = False  # would build a beam search and load a tokenizer
             for file_option in FILES_OF_TASKS:
                 file = getattr(options, file_option, None)
                 if file:
@@ -194,12 +197,12 @@ class Checkpoint:
         return tasks.setup_task(options)
 
     def require_task(self, task: FairseqTask) -> None:
-        """Raise UserError where a task has other dictionaries or languages than the training had."""
+        """Raise UserError if a task has other dictionaries or languages than the training."""
         recorded = {**provenance.languages_in(Namespace(**self.options_of("task"))), **self.provenance}
         provenance.require_same(self.path, recorded, provenance.of_task(task), f"--data {provenance.data_of(task)}")
 
     def build_model(self, task: FairseqTask) -> FairseqEncoderDecoderModel:
-        """Build the model on the CPU in evaluation mode, for the task of this or of another checkpoint."""
+        """Build the model on the CPU in evaluation mode, for the task of this or another checkpoint."""
         self.require_family()
         self.require_task(task)
         options = self.cfg.model
@@ -207,8 +210,10 @@ class Checkpoint:
         with checkpoints.built_within(self.parameters, self.path):
             model = task.build_model(options, from_checkpoint=True)
         try:
+            # fairseq's method; with model_cfg it also drops layers that --encoder-layers-to-keep leaves out.
             model.load_state_dict(self.parameters, strict=True, model_cfg=options)
         except RuntimeError as error:
+            # The first line of PyTorch's message names the class, the second a parameter that does not fit.
             details = [line.strip() for line in str(error).splitlines()[1:2]]
             problem = f"{self.path} does not fit its own options or --data {provenance.data_of(task)}"
             raise UserError("; ".join([problem, *details]).rstrip(".")) from error
@@ -227,7 +232,7 @@ class Checkpoint:
         """Return a checkpoint of one of this plugin's families; fairseq's own transformer becomes an sdt_transformer.
 
         Raises:
-            UserError: it is another model, computes what no sdt_transformer computes, or a value is NaN or infinite.
+            UserError: it is another model, no sdt_transformer computes the same, or a value is NaN or infinite.
         """
         self.require_finite()
         if self.is_fairseq_transformer:
@@ -258,8 +263,9 @@ class Checkpoint:
         return layers
 
     def build_untrained(self, **changes: Any) -> StackModel:
-        """Build a new model with the same options, except for ``changes``, and dictionaries of the same sizes."""
+        """Build a new model with the same options except ``changes``, and with dictionaries of the same sizes."""
         options = {**vars(self.config), "encoder_embed_path": None, "decoder_embed_path": None, **changes}
+        # Embeddings are V x d: the sizes of the dictionaries are known without the dictionaries.
         words = [self.parameters[f"{side}.embedding.tokens.weight"].size(0) for side in SIDES]
         assert self.family is not None
         model: StackModel = build_with_words(self.family, options, *words)

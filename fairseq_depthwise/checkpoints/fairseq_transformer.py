@@ -1,4 +1,4 @@
-"""Converting fairseq's own ``transformer`` to an ``sdt_transformer``: names of parameters, and options."""
+"""Converts fairseq's own ``transformer`` to an ``sdt_transformer``: options, and names of parameters."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _COPIES = {
 
 _LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.+)")
 
-#: Stock option -> the values with which the model is the one that ``sdt_transformer`` computes.
+#: Stock option -> the values with which the model computes what ``sdt_transformer`` computes.
 _REQUIRED: dict[str, tuple[Any, ...]] = {
     "encoder_normalize_before": (True,),
     "decoder_normalize_before": (True,),
@@ -72,7 +72,7 @@ def parameters_of_sdt(values: Mapping[str, Tensor], file: str) -> tuple[dict[str
     """Return the parameters of a stock model under our names, and remarks on what is left out.
 
     Raises:
-        UserError: ``sdt_transformer`` has no counterpart of one.
+        UserError: ``sdt_transformer`` has no counterpart to a parameter.
     """
     renamed: dict[str, Tensor] = {}
     copies = 0
@@ -85,6 +85,7 @@ def parameters_of_sdt(values: Mapping[str, Tensor], file: str) -> tuple[dict[str
             renamed[f"{match[1]}.layers.{match[2]}.{'.'.join(parts)}"] = value
         elif rest in _OUTSIDE:
             renamed[f"{side}.{_OUTSIDE[rest]}"] = value
+        # These are no parameters: the version of the layout, and a tensor that only carries a type and a device.
         elif rest not in ("version", "embed_positions._float_tensor"):
             raise UserError(f"{file} has {name}, which sdt_transformer has no place for")
     remarks = ["the names of its parameters were translated from those of fairseq's transformer"]

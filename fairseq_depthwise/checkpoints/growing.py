@@ -1,6 +1,6 @@
-"""Growing the model of a checkpoint: what ``translation_layer_growth`` does at a stage boundary, on a file.
+"""Grows the model in a checkpoint: what ``translation_layer_growth`` does at a stage boundary, done to a file.
 
-Training continues from the new checkpoint as from the grown model of a running training: with a fresh optimizer and a
+Training continues from the new checkpoint as if the model had grown during training: with a fresh optimizer and a
 restarted learning rate.
 """
 
@@ -49,10 +49,10 @@ def grow_checkpoint(
 
     Args:
         frozen: the ``--growth-freeze`` of the training that continues from it.
-        seed: of layers that start anew; None is that of the training so far.
+        seed: of layers that start anew; None stands for the seed of the training so far.
 
     Raises:
-        UserError: the model cannot be grown so, an option has an unknown value, or the checkpoint is damaged.
+        UserError: the model cannot be grown that way, an option has an unknown value, or the checkpoint is damaged.
     """
     require_known("side", side, SIDES)
     require_known("frozen", frozen, FREEZES)
@@ -65,12 +65,13 @@ def grow_checkpoint(
     depth = trained.depth(side)
     sources = {side: layer_sources(depth, layers, strategy, block_size(trained.config, side), init)}
 
-    # 1. Two new models with the checkpoint's options: one of its depth, whose values are not used, and the deep one.
-    # A model without memory (device "meta") would take longer: PyTorch imports 850 modules for the first one.
+    # 1. Two new models with the checkpoint's options: one of its depth, whose values are not used, and a deep one.
+    # Models without memory (device "meta") would take longer: for the first of them PyTorch imports 850 modules.
     with drawing_from(0):
         shallow = trained.build_untrained()
     _require_own_parameters(trained, shallow)
     if seed is None:
+        # The number of updates is added below, so that growing again draws different values.
         seed = trained.options_of("common").get("seed", 1)
     with drawing_from(seed + trained.updates):
         deep = trained.build_untrained(**{f"{side}_layers": layers})
@@ -85,12 +86,14 @@ def grow_checkpoint(
             require_one_value(shallow, extra_state[average])
             extra_state[average] = parameter_map.apply(extra_state[average])
 
-    # 3. Frozen parameters have no place in the optimizer's state, before and after.
+    # 3. The optimizer's state, which has no place for frozen parameters, neither before nor after.
     last_growth = LastGrowth(parameter_map.new, frozen)
+    # The shallow model may itself have grown and have frozen layers.
     LastGrowth.before(trained.state).freeze(shallow)
     last_growth.freeze(deep)
     optimizer_state = _fresh_optimizer(trained.state, _count_trainable(shallow), _count_trainable(deep))
 
+    # 4. The checkpoint, with a restarted learning rate, and the new depth in its options.
     grown = trained.with_entries(
         model=parameter_map.apply(trained.parameters),
         extra_state=extra_state,
@@ -103,20 +106,22 @@ def grow_checkpoint(
 
 
 def _require_own_parameters(trained: Checkpoint, shallow: nn.Module) -> None:
-    """Raise UserError unless a checkpoint has exactly the parameters that its options build, tied ones equal.
+    """Raise UserError unless a checkpoint has exactly the parameters that its options build, and tied ones are equal.
 
-    What is missing would become as in a new model, and the rest would be left out.
+    Otherwise missing parameters would be initialized as in a new model, and surplus ones left out.
     """
     expected = {name: value.shape for name, value in shallow.state_dict().items()}
     present = {name: value.shape for name, value in trained.parameters.items()}
     if expected != present:
+        # The difference has missing parameters, surplus ones and those of another shape; report the first by name.
         name, _ = min(expected.items() ^ present.items())
         raise UserError(f"{trained.path} is damaged: {name} in it is not that of its own options")
     require_one_value(shallow, trained.parameters)
 
 
 def _options_with(state: dict[str, Any], name: str, value: int) -> dict[str, Any]:
-    """Return the entry of ``state`` with the options, in which an option of the model has another value."""
+    """Return the entry of ``state`` with the options, after changing an option of the model."""
+    # Checkpoints of older fairseq versions have all options in one namespace, "args", instead of "cfg".
     entry = "cfg" if state.get("cfg") else "args"
     options = copy.deepcopy(state[entry])
     model_options = options["model"] if entry == "cfg" else options
@@ -128,7 +133,7 @@ def _options_with(state: dict[str, Any], name: str, value: int) -> dict[str, Any
 
 
 def _restarted_history(state: dict[str, Any], updates: int) -> Any:
-    """Return the optimizer's history, in which the learning rate restarts now."""
+    """Return the optimizer's history with a restart of the learning rate now."""
     history = copy.deepcopy(state.get("optimizer_history"))
     if history:
         add_restart(history[-1].get("lr_scheduler_state") or {}, updates)
@@ -136,17 +141,19 @@ def _restarted_history(state: dict[str, Any], updates: int) -> Any:
 
 
 def _fresh_optimizer(state: dict[str, Any], before: int, after: int) -> dict[str, Any] | None:
-    """Return the state of an optimizer that has taken no step, for ``after`` tensors in place of ``before``.
+    """Return the state of an optimizer that has taken no step, for ``after`` tensors instead of ``before``.
 
-    A training that continues from the checkpoint begins at its number of updates.
+    With such a state, unlike with none, training continues from the checkpoint's number of updates.
     """
     optimizer = state.get("last_optimizer_state") or {}
     groups = optimizer.get("param_groups") or []
+    # fairseq's composite optimizer has several groups; then, as without any state, training builds a new optimizer.
     if len(groups) != 1:
         return None
     count = len(groups[0]["params"])
     is_flat = count < before  # fp16 has all parameters in one vector
     numbers = list(range(count if is_flat else count + after - before))
+    # These are the shallow model's weights in float32, for --fp16 and --bf16; fairseq makes new ones of the deep model.
     other_entries = {name: value for name, value in optimizer.items() if name != "master_weights"}
     return {**other_entries, "state": {}, "param_groups": [{**groups[0], "params": numbers}]}
 

@@ -1,4 +1,4 @@
-"""Which files a model needs: its checkpoints, and what their training read, which may have been moved since."""
+"""Finds the files that a model needs: its checkpoints, and what their training read, which may have moved since."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from fairseq_compat.recorded_files import places, recorded_file
 #: The checkpoint that a folder stands for.
 BEST = "checkpoint_best.pt"
 
-#: The file that an exported folder has in its place, with ``--format safetensors``.
+#: The model in an exported folder of ``--format safetensors``.
 WEIGHTS = "model.safetensors"
 
-#: The first of the graphs that it has with ``--format onnx``.
+#: The first of the graphs in an exported folder of ``--format onnx``.
 ENCODER = "encoder.onnx"
 
-#: A file of each format of ``export`` that folders of other formats do not have.
+#: For each format of ``export``, a file that only its folders have.
 EXPORTED = (WEIGHTS, ENCODER)
 
-#: The file that says what is in an exported folder.
+#: The file that describes an exported folder.
 CONFIG = "config.json"
 
 
 def checkpoint_files(model: str) -> list[str]:
-    """Return the files of a model: one, or several joined with ``:``, an ensemble; a folder stands for its best one."""
+    """Return the files of a model: one, or an ensemble joined with ``:``; a folder stands for its best checkpoint."""
     files = []
     for part in model.split(os.pathsep):
         if not part:
@@ -44,7 +44,7 @@ def checkpoint_files(model: str) -> list[str]:
 
 
 def require_one_model(folder: str) -> None:
-    """Raise UserError where a folder holds an exported model and a checkpoint, and so stands for none of them."""
+    """Raise UserError if a folder has both an exported model and a checkpoint, so that either could be meant."""
     if not os.path.isfile(os.path.join(folder, BEST)) or not os.path.isfile(os.path.join(folder, CONFIG)):
         return
     for exported in EXPORTED:
@@ -55,12 +55,13 @@ def require_one_model(folder: str) -> None:
 
 
 def input_files(model: str) -> list[str]:
-    """Return the files that a model of :func:`checkpoint_files` is read from; of an exported folder all that is in it.
+    """Return the files from which a model is read; for an exported folder, all files in it.
 
-    What does not exist is among them, or left out.
+    ``model`` is as for :func:`checkpoint_files`. Files that do not exist may be among the results.
     """
     files = []
     for part in model.split(os.pathsep):
+        # Weights are read together with the files beside them.
         folder = os.path.dirname(part) or os.curdir if os.path.basename(part) == WEIGHTS else part
         best = os.path.join(folder, BEST)
         if os.path.isdir(folder) and not os.path.isfile(best):
@@ -71,9 +72,9 @@ def input_files(model: str) -> list[str]:
 
 
 def data_folders(recorded: str | None, checkpoint: str) -> list[str]:
-    """Return where the folder of data may be now that a training was given, the likeliest first.
+    """Return where the data folder of a training may be now, the likeliest place first.
 
-    Of several folders joined with ``:`` the first has the dictionaries.
+    Of several folders joined with ``:``, the first has the dictionaries.
     """
     if not recorded:
         raise UserError(f"{checkpoint} does not say what data it was trained with; name the folder with --data")
@@ -88,9 +89,9 @@ def data_folders(recorded: str | None, checkpoint: str) -> list[str]:
 
 
 def moved_file(recorded: str, checkpoint: str, data: str, option: str, digest: object = None) -> str:
-    """Return a file that a training was given with an option, where it is now: perhaps in or beside the data.
+    """Return where a file that a training was given with an option is now, perhaps in or beside the data folder.
 
-    Of several it is the first that has the recorded ``digest``, if there is one, and otherwise the first.
+    Of several, take the first with the recorded ``digest``, or without such a record the first.
     """
     file = recorded_file(recorded, checkpoint, [data, os.path.dirname(os.path.abspath(data))], digest)
     if file is None:

@@ -1,4 +1,4 @@
-"""Folders of ``export``: their configuration, and the weights of ``--format safetensors``, read as a checkpoint."""
+"""Folders of ``export``: their configuration, and the weights of ``--format safetensors``, read like a checkpoint."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ from fairseq_depthwise.checkpoints.recorded_paths import CONFIG, WEIGHTS
 from fairseq_depthwise.checkpoints.sizes import first_of_each_memory
 from fairseq_depthwise.options import require_extra
 
-FORMAT = 2  # the version of the folder's layout, under ``format`` in its configuration
+FORMAT = 2  # the version of the folder's layout, ``format`` in its configuration
 
-#: A recorded file of subwords, by the option that names it, and what it is called in the folder.
+#: Option that names a file of subwords -> the file's name in the folder.
 SUBWORDS = {"bpe_codes": "bpe.codes", "sentencepiece_model": "sentencepiece.model"}
 
 
 def write_weights(state: Mapping[str, Any], architecture: str, folder: str) -> dict[str, Any]:
-    """Write the weights in a checkpoint, and return what the configuration says of its model."""
+    """Write the weights of a checkpoint, and return the model's part of the folder's configuration."""
     require_extra("safetensors", "safetensors")
     from safetensors.torch import save
 
+    # Sorted, so that the same weights always give the same bytes.
     values = dict(sorted(state["model"].items()))
     first_names = first_of_each_memory(values)
-    # A weight with several names is in the file once; the others are one remark, as of several the order would be any.
+    # A weight with several names is stored once. All other names are one metadata entry: several would have no order.
     once = {name: values[name].clone(memory_format=torch.contiguous_format) for name in set(first_names.values())}
     other_names = {name: first_name for name, first_name in first_names.items() if name != first_name}
     content = save(once, {"other names": json.dumps(other_names)})
@@ -53,33 +54,35 @@ def write_weights(state: Mapping[str, Any], architecture: str, folder: str) -> d
 
 
 def declared_options(state: Mapping[str, Any], architecture: str) -> dict[str, Any]:
-    """Return the options of the model in a checkpoint that its architecture declares; a folder has no others."""
+    """Return the options of a checkpoint's model that its architecture declares; a folder has no others."""
     recorded = checkpoints.options_in(state)
     options = {}
     for name in sorted(_declared_names(architecture)):
+        # Paths, such as those of pretrained embeddings, mean nothing on another machine.
         if name in recorded and not name.endswith("_path"):
             options[name] = recorded[name]
     return options
 
 
 def model_options(options: Mapping[str, Any], architecture: str) -> dict[str, Any] | Namespace:
-    """Return declared options as fairseq has them in a checkpoint: those of its own models in a namespace."""
+    """Return declared options in the form of fairseq's checkpoints: a namespace for its own models."""
     named = {**options, "_name": architecture}
     return named if provenance.options_class(architecture) else Namespace(**named)
 
 
 def _declared_names(architecture: str) -> Iterable[str]:
-    """Return the names of a model's options, which in some checkpoints are among all of the training."""
+    """Return the names of a model's options; some checkpoints have all options of the training in one place."""
     fields: Mapping[str, Any] | None = getattr(provenance.options_class(architecture), "__dataclass_fields__", None)
     if fields is not None:
         return fields
     parser = ArgumentParser(conflict_handler="resolve")
     ARCH_MODEL_REGISTRY[architecture].add_args(parser)
+    # Models such as fairseq's lstm read these two without declaring them.
     return {"max_source_positions", "max_target_positions", *(action.dest for action in parser._actions)}
 
 
 def read_weights(file: str) -> dict[str, Any]:
-    """Return the checkpoint that a file of weights is with what lies beside it, of which nothing is run as code."""
+    """Return the state of a checkpoint, made of weights and the files beside them; nothing is run as code."""
     require_extra("safetensors", "safetensors")
     from safetensors.torch import load
 
@@ -91,6 +94,7 @@ def read_weights(file: str) -> dict[str, Any]:
         if hashlib.sha256(content).hexdigest() != config["weights"]["sha256"]:
             raise UserError(f"{file} is damaged, or not the one that was exported; export the checkpoint again")
         values = load(content)
+        # load() returns tensors only. A file begins with its header, in JSON, after the header's size in 8 bytes.
         header_size = int.from_bytes(content[:8], "little")
         header = json.loads(content[8 : 8 + header_size])
         other_names = json.loads(header.get("__metadata__", {}).get("other names", "{}"))
@@ -109,7 +113,7 @@ def read_weights(file: str) -> dict[str, Any]:
 
 
 def read_config(folder: str) -> dict[str, Any]:
-    """Return what the configuration says, all of it plain."""
+    """Return the configuration, which may hold only plain values."""
     file = regular_file(folder, CONFIG)
     with as_written(file), open(file, encoding="utf-8") as opened:
         config: dict[str, Any] = json.load(opened)
@@ -121,7 +125,7 @@ def read_config(folder: str) -> dict[str, Any]:
 
 
 def exported_task(folder: str, config: Mapping[str, Any]) -> TranslationTask:
-    """Return the task of a folder for its direction, with its dictionaries and the limits of the training."""
+    """Return the task for a folder's direction, with its dictionaries and the training's limits."""
     dictionaries = []
     for name, side in (("src", "source"), ("tgt", "target")):
         dictionary = Dictionary.load(regular_file(folder, f"dict.{name}.txt"))
@@ -136,7 +140,7 @@ def exported_task(folder: str, config: Mapping[str, Any]) -> TranslationTask:
 
 
 def _task_defaults() -> dict[str, Any]:
-    """Return the options of the task that refer to other parts of fairseq's configuration, as a training has them."""
+    """Return those options of the task that are interpolated from other parts of fairseq's configuration."""
     of_data = DatasetConfig()
     return {name: getattr(of_data, name) for name in ("train_subset", "dataset_impl", "required_seq_len_multiple")}
 
@@ -146,7 +150,7 @@ def _languages(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def text_options(config: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Return options of the tokenizer and of subwords as a training records them, with files in the folder."""
+    """Return options of tokenizer and subwords as a training records them, with files in the folder."""
     recorded = config["text"] or {}
     files = {option: os.path.join(folder, name) for option, name in SUBWORDS.items() if option in recorded}
     options = {}
@@ -157,9 +161,9 @@ def text_options(config: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 
 def regular_file(folder: str, name: str, digest: str | None = None) -> str:
-    """Return a file in the folder, which must have the digest, if there is one."""
+    """Return the path of a file in the folder; it must be a regular file, with the digest if one is given."""
     file = os.path.join(folder, name)
-    if os.path.islink(file) or not os.path.isfile(file):  # a pipe would wait
+    if os.path.islink(file) or not os.path.isfile(file):  # reading a pipe would block
         raise UserError(f"{file} is missing, or is no file; give a folder that fairseq-depthwise export wrote")
     if digest is not None and digest != file_digest(file):
         raise UserError(f"{file} is damaged, or not the one that was exported; export the checkpoint again")
@@ -168,7 +172,7 @@ def regular_file(folder: str, name: str, digest: str | None = None) -> str:
 
 @contextmanager
 def as_written(name: str) -> Iterator[None]:
-    """Say of a file or folder, where a value is of another type than export writes, or missing, that it is."""
+    """Turn errors about values that are missing or of the wrong type into a UserError that names the file or folder."""
     try:
         yield
     except UserError:

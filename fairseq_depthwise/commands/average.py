@@ -36,7 +36,9 @@ def run(options: argparse.Namespace) -> None:
     from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
     from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS
 
+    # Fails before minutes of reading.
     output = output_file("--output", options.output, force=options.force)
+    # Choosing the last or best opens some of the files that are then averaged.
     open_once = functools.cache(Checkpoint.open)
     paths = options.inputs
     if options.metric and not options.best:
@@ -53,6 +55,7 @@ def run(options: argparse.Namespace) -> None:
             if os.path.isfile(os.path.join(path, WEIGHTS)):
                 raise UserError(f"{path} was exported; average the checkpoints, and export their mean")
             raise UserError(f"{path} is a folder; add --last N or --best N, or name the checkpoints")
+    # Check again now that the inputs are known: even with --force, the output must not replace one of them.
     output_file("--output", output, force=True, inputs=map(str, paths))
 
     checkpoints = list(map(open_once, paths))

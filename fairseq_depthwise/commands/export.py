@@ -38,6 +38,7 @@ def run(arguments: argparse.Namespace) -> None:
     extra = FORMATS[options.format].extra
     if extra:
         require_extra(*extra)
+    # Refuse an output that cannot be written before reading the model.
     files = checkpoint_files(arguments.checkpoint)
     folder = output_folder("OUT", arguments.output, KIND, force=options.force, inputs=files)
     if len(files) > 1:

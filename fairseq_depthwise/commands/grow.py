@@ -15,6 +15,7 @@ from fairseq_depthwise.commands.parsers import add_json, positive_int
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
+    # Imported here because they import PyTorch, for which no other subcommand's help should wait.
     from fairseq_depthwise.growth.freezing import FREEZES
     from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES
 

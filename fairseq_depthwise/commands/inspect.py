@@ -26,10 +26,12 @@ def run(options: argparse.Namespace) -> None:
 
     path = options.checkpoint
     if os.path.isdir(path):
+        # A folder stands for exactly one file.
         (path,) = checkpoint_files(path)
     contents = summarize(Checkpoint.open(path).state, path)
     summary = {"file": path, "bytes": os.path.getsize(path), **contents}
     if options.json:
+        # Recorded options may hold values that JSON does not have; they become text.
         print(json_text(summary, default=str))
         return
 

@@ -1,4 +1,4 @@
-"""The parser of subcommands, and options that several of them have."""
+"""The parser of subcommands, and options that several of them share."""
 
 from __future__ import annotations
 
@@ -13,33 +13,37 @@ from fairseq_depthwise.options import positive_int as positive_int
 class SubcommandParser(argparse.ArgumentParser):
     """Accepts files after options as well as before them: ``translate best.pt --beam 5 text.en``."""
 
-    #: Imports the subcommand's module once it is needed; see :mod:`fairseq_depthwise.cli`.
+    #: Imports the subcommand's module when it is needed; see :mod:`fairseq_depthwise.cli`.
     command: Callable[[], Any] | None = None
     _takes_options_first = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        # 1. Only the module of the subcommand in use is ever imported, now.
         if self.command is not None:
             module, self.command = self.command(), None
             self.set_defaults(run=module.run)
             self.formatter_class = argparse.RawDescriptionHelpFormatter
             self.epilog = "".join((module.__doc__ or "").partition("example:")[1:])
             module.add_to(self)
+        # 2. Two passes, options first: in a single one, argparse takes all files from one place of the command line.
         positionals = self._get_positional_actions()
         if self._takes_options_first:
             return self._parse_pass(args, namespace)
+        # fairseq's own commands take the rest of the line as it is, which argparse cannot parse in two passes.
         if any(action.nargs == argparse.REMAINDER for action in positionals):
             return super().parse_known_args(args, namespace)
-        self._takes_options_first = True  # argparse calls this method again, for the options and then for the rest
+        self._takes_options_first = True  # argparse calls this method twice more: for the options, then for the rest
         try:
             return self.parse_known_intermixed_args(args, namespace)
         finally:
             self._takes_options_first = False
 
     def _parse_pass(self, args: list[str], namespace: Any) -> Any:
-        """Parse the options, or the positionals that are left of them.
+        """Parse the options, or in a second pass the positionals that are left.
 
-        The first pass of argparse drops the word ``--``; the second would then take a file called ``-x`` for an option.
+        The first pass of argparse drops ``--``; the second would then take a file called ``-x`` for an option.
         """
+        # In its first pass argparse suppresses all positionals.
         is_first = all(action.nargs == argparse.SUPPRESS for action in self._get_positional_actions())
         end = args.index("--") if is_first and "--" in args else len(args)
         namespace, rest = super().parse_known_args(args[:end], namespace)
@@ -59,7 +63,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_languages(parser: argparse.ArgumentParser, *, source: str, target: str) -> None:
-    """Add the options that name data and languages in place of those that the training recorded."""
+    """Add the options that replace the recorded data and languages of the training."""
     parser.add_argument("--data", metavar="BIN", help="the folder with the dictionaries")
     parser.add_argument("-s", "--source-lang", metavar="LANG", help=source)
     parser.add_argument("-t", "--target-lang", metavar="LANG", help=target)

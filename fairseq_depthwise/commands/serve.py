@@ -52,13 +52,15 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """Take the port before the model is loaded; nobody can connect until the server listens."""
+    """Reserve the port before the model is loaded; nobody can connect until the server listens."""
     listener = socket.socket()
     try:
+        # The host may be an IPv6 address, or have one.
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = addresses[0]
         listener.close()
         listener = socket.socket(family, kind, protocol)
+        # A server can be restarted on its port at once.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except (OSError, UnicodeError) as error:
@@ -84,13 +86,14 @@ def _service(options: argparse.Namespace, translator_options: TranslatorOptions)
 
 
 def _serve(service: Service, listener: socket.socket, timeout: float) -> None:
-    """Answer until a signal comes, and then finish what has begun, for the time of a request at most."""
+    """Serve until a signal comes, then finish requests that have begun, within the time limit of a request."""
     from fairseq_depthwise.serving.http.connections import server_of
 
-    # uvicorn raises the signal once more when it has ended; its way out is ours.
+    # uvicorn raises the signal again after it has ended; we exit normally instead.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     listener.listen()
+    # With --port 0 the system has chosen a port.
     host, port = listener.getsockname()[:2]
     print(f"http://{f'[{host}]' if ':' in host else host}:{port}/", flush=True)
     print("SIGTERM or Ctrl-C ends the server", file=sys.stderr)

@@ -41,16 +41,16 @@ if TYPE_CHECKING:
     from fairseq_depthwise.serving.cluster.ray_blocks import Loaded
     from fairseq_depthwise.translation.translator import Hypothesis, LoadedTranslator, Translation
 
-#: Seconds between two lines of progress on stderr.
+#: Seconds between progress messages on stderr.
 _EVERY = 10.0
 
-#: What ``--ray`` without an address is.
+#: The value of ``--ray`` without an address.
 _HERE = "here"
 
 
 @dataclass(frozen=True)
 class LineOptions:
-    """What is read and written of each line."""
+    """How lines are read and written."""
 
     buffer_lines: int = option(1000, "read, and put into batches by length, so many lines at a time; 1 at a terminal")
     seed: int | None = option(None, "of --sampling (default: 1)", type=positive_int, metavar="N")
@@ -115,10 +115,12 @@ def run(options: argparse.Namespace) -> int:
     )
     if options.ray is not None:
         return _translate_on_ray(options, output_path)
+    # At a terminal, translate each line as soon as it is typed.
     at_terminal = options.files == ["-"] and sys.stdin.isatty()
     translator = load_translator(options)
     if at_terminal:
         print("type a sentence and press return; Ctrl-D ends", file=sys.stderr)
+    # A file appears when it is complete; standard output is written as translations come.
     opened: Any = nullcontext(sys.stdout.buffer) if output_path is None else atomic_write(output_path)
     with opened as output:
         _translate(translator, output, options, at_once=at_terminal)
@@ -138,11 +140,13 @@ def _translate_on_ray(options: argparse.Namespace, output_path: str | None) -> i
     if (options.output is None) == (options.output_folder is None):
         raise UserError("--ray writes to --output FILE or to --output-folder FOLDER; give one of them")
     if format_of_graphs(options.model) is None:
-        checkpoint_files(options.model)  # which says what is missing, before Ray is started
+        checkpoint_files(options.model)  # reports missing files before Ray is started
     output = output_path or require_folder(options.output_folder, options.files, force=options.force)
+    # What the translations depend on, so that blocks made with other options are not reused.
     depends_on = {"--source-lang": options.source_lang, "--target-lang": options.target_lang}
     for declared in (TranslatorOptions, LineOptions):
         depends_on |= dict(that_change_results(options_of(declared, options)))
+    # Sent to the actors by pickling, so without the function ``run``.
     sent = argparse.Namespace(**{name: value for name, value in vars(options).items() if name != "run"})
     load = functools.partial(_load_actor, sent)
     threads = options.threads or 1
@@ -160,9 +164,10 @@ def _translate_on_ray(options: argparse.Namespace, output_path: str | None) -> i
 
 
 def _load_actor(options: argparse.Namespace) -> Loaded:
-    """Return what an actor translates with."""
+    """Load an actor's translator; return its function and digests."""
     from fairseq_compat.process import keep_freed_memory
 
+    # Other processes do this at the start of a command, but this one is started by Ray.
     keep_freed_memory()
     translator = load_translator(options)
 
@@ -174,17 +179,18 @@ def _load_actor(options: argparse.Namespace) -> Loaded:
 
 
 def _require_files(options: argparse.Namespace) -> str | None:
-    """Return the output, after checking what would otherwise fail once the model is loaded, or after a long time."""
+    """Return the output, after checking what would otherwise fail late: when the model is loaded, or at the end."""
     if options.files.count("-") > 1:
         raise UserError(f"stdin (-) is given {options.files.count('-')} times; it can be read once")
     for path in options.files:
         if os.path.isdir(path):
             raise UserError(f"{path} is a folder; give a text file")
-        # A pipe must be opened once: what is written to it before it is closed would be lost.
+        # Not pipes: opened and closed here, they would lose what has been written to them.
         if path != "-" and (os.path.isfile(path) or not os.path.exists(path)):
             open(path, "rb").close()
     if options.output is None:
         return None
+    # The output must not be one of the files that are read.
     inputs = [path for path in options.files if path != "-"]
     inputs += filter(None, (options.bpe_codes, options.sentencepiece_model))
     inputs += input_files(options.model)
@@ -201,12 +207,14 @@ def _translate(translator: LoadedTranslator, output: IO[bytes], options: argpars
         text, warnings = translated_block(translator, block, options)
         for warning in warnings:
             print(warning, file=sys.stderr)
+        # Concatenated .gz or .xz blocks are a valid file.
         output.write(compressed(options.output or "", text))
         output.flush()
         done += len(block.lines)
         if not at_once and time.monotonic() - last_report > _EVERY:
             last_report = time.monotonic()
             print(f"  {_lines(done)}, {done / (last_report - started):,.1f} a second", file=sys.stderr)
+    # Even an empty .gz or .xz file has a header.
     if not done:
         output.write(compressed(options.output or "", b""))
     if not at_once:
@@ -216,7 +224,7 @@ def _translate(translator: LoadedTranslator, output: IO[bytes], options: argpars
 def translated_block(
     translator: LoadedTranslator, block: Block, options: argparse.Namespace
 ) -> tuple[bytes, list[str]]:
-    """Return the lines to write for a block, and warnings for its translations."""
+    """Return the lines to write for a block, and warnings about its translations."""
     import torch
 
     texts: list[str] = list(block.lines)
@@ -227,7 +235,7 @@ def translated_block(
             text, *constraints_of_line = line.split("\t")
             texts.append(text)
             constraints.append(constraints_of_line)
-    if options.sampling:  # the same for a block wherever and whenever it is translated
+    if options.sampling:  # the same seed for a block, wherever and whenever it is translated
         place = hashlib.sha256(f"{options.seed or 1} {block.file} {block.number}".encode()).digest()
         torch.manual_seed(int.from_bytes(place[:7], "big"))
     translations = translator.translations(texts, constraints=constraints)
@@ -260,6 +268,7 @@ def _as_line(translation: Translation, options: argparse.Namespace) -> str:
 
 def _as_document(translation: Translation, options: argparse.Namespace) -> dict[str, Any]:
     best = _fields_of(translation.hypotheses[0])
+    # The fields of the best hypothesis are those of the line, with or without --nbest.
     document = {"source": translation.source, "translation": best.pop("text"), **best}
     if translation.source_words is not None:
         document["source_words"] = translation.source_words
@@ -271,7 +280,7 @@ def _as_document(translation: Translation, options: argparse.Namespace) -> dict[
 
 
 def _fields_of(hypothesis: Hypothesis) -> dict[str, Any]:
-    """Return what is known of a hypothesis."""
+    """Return the fields of a hypothesis that are set."""
     return {name: value for name, value in vars(hypothesis).items() if value is not None}
 
 

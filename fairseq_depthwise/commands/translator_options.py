@@ -1,4 +1,4 @@
-"""What ``translate`` and ``serve`` have in common: a translator made of the options of a command line."""
+"""What ``translate`` and ``serve`` have in common: a translator from the options of a command line."""
 
 from __future__ import annotations
 
@@ -24,24 +24,30 @@ def add_translator_options(parser: argparse.ArgumentParser, *, without: Sequence
     add_options(parser, TranslatorOptions, without=without)
 
 
-def load_translator(given: argparse.Namespace, options: TranslatorOptions | None = None) -> LoadedTranslator:
-    """Load what a command line names, and say on stderr what it is."""
+def load_translator(arguments: argparse.Namespace, options: TranslatorOptions | None = None) -> LoadedTranslator:
+    """Load the translator that a command line names, and describe it on stderr."""
     import torch
 
     from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
     from fairseq_depthwise.translation.translator import LoadedTranslator
 
-    options = options or options_of(TranslatorOptions, given)
-    if given.threads:
-        torch.set_num_threads(given.threads)
-    device = "cuda" if torch.cuda.is_available() and not given.cpu else "cpu"
+    # ``serve`` passes its own: requests may ask for more translations than its command line.
+    options = options or options_of(TranslatorOptions, arguments)
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    device = "cuda" if torch.cuda.is_available() and not arguments.cpu else "cpu"
     if options.precision == "fp16" and device == "cpu":
         raise UserError("--fp16 needs a GPU; --bf16 runs on a CPU, too")
     with fairseq_warnings_only():
         translator = LoadedTranslator(
-            given.model, data=given.data, source_lang=given.source_lang, target_lang=given.target_lang,
-            options=options, device=device, say=lambda sentence: print(sentence, file=sys.stderr),
-        )  # fmt: skip
+            arguments.model,
+            data=arguments.data,
+            source_lang=arguments.source_lang,
+            target_lang=arguments.target_lang,
+            options=options,
+            device=device,
+            say=lambda sentence: print(sentence, file=sys.stderr),
+        )
     source, target = translator.languages
     where = f"{source} to {target}, on {translator.device}"
     print(f"{', '.join(translator.files)} with {translator.data}: {where}", file=sys.stderr)

@@ -158,6 +158,7 @@ def _torchrun_command(launch: argparse.Namespace, arguments: list[str], logs: st
         "--nnodes": launch.nodes,
         "--rdzv-backend": "c10d",
         "--rdzv-endpoint": launch.rendezvous,
+        # Launchers of one SLURM job meet only each other, even if others use the same address.
         "--rdzv-id": os.environ.get("SLURM_JOB_ID", "training"),
         "--rdzv-conf": f"last_call_timeout={LAST_CALL}",
     }
@@ -184,6 +185,7 @@ def _explain_failures(launch: argparse.Namespace, error: ChildFailedError) -> in
         status = failure.exitcode
     cause = f"was ended by {signal.Signals(-status).name}" if status < 0 else "failed"
     _report(f"error: process {rank} {cause}, and --max-restarts {launch.max_restarts} allows no more")
+    # For a signal, 128 plus its number, as shells report it.
     return status if status > 0 else 128 - status
 
 

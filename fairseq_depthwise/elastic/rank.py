@@ -1,4 +1,4 @@
-"""One process of an elastic training: it ends after the same update as the others, and when its launcher ends."""
+"""A process of elastic training, which ends after the same update as the others, and when its launcher ends."""
 
 from __future__ import annotations
 

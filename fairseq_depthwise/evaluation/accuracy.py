@@ -18,6 +18,7 @@ class Accuracy(Metric):
 
     _SIGNATURE_TYPE = Signature
 
+    # The methods that sacreBLEU calls. It sums the statistics of all sentences, or of a bootstrap sample.
     def _preprocess_segment(self, sent: str) -> str:
         return sent.strip()
 

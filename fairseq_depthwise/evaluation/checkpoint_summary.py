@@ -50,6 +50,7 @@ def summarize(state: Mapping[str, Any], name: str) -> dict[str, Any]:
         **_read_schedule(state),
         **_read_stage(state, depths, options),
         "optimizer_state": _has_optimizer_state(state),
+        # From --store-ema.
         "moving_average": bool(extra.get("ema")),
         **_read_scores(state, extra),
         "averaged_from": tuple(extra.get("averaged_from") or ()),

@@ -91,6 +91,7 @@ def why_missing(scores: Mapping[str, LanguageScore]) -> dict[str, str | None]:
     All need sacreBLEU's default tokenizer.
     """
     for language, score in scores.items():
+        # The published means use this tokenizer for all languages, even those without spaces.
         if "tok:13a" not in score.signature.split("|"):
             return dict.fromkeys(MEANS, f"{language} is not scored with sacreBLEU's default, but {score.signature}")
     reasons: dict[str, str | None] = {}
@@ -116,6 +117,7 @@ def summarize(
             summary[name] = fmean(scores[language].score for language in MEANS[name])
     summary["win_ratio"] = None
     if base:
+        # A tie does not count as a win.
         wins = [score.score > base[language].score for language, score in scores.items()]
         summary["win_ratio"] = 100 * fmean(wins)
     return summary

@@ -94,6 +94,7 @@ def _row(
     **optional: Any,
 ) -> PublishedRow:
     """Return a row, with the vocabulary of the language pair that its name begins with, if any."""
+    # Rows of the depth-wise paper name no language pair.
     vocabulary = VOCABULARY
     for pair, interval in VOCABULARIES[paper].items():
         if row.startswith(pair):
@@ -223,13 +224,16 @@ def count(row: PublishedRow) -> CountedRow:
     words = f"{row.embeddings} 1 {row.options}".replace("--", "").replace("-", "_").split()
     names, numbers = words[::2], words[1::2]
     options = SimpleNamespace(**dict(zip(names, map(int, numbers), strict=True)))
+    # The preset's function sets what the row does not.
     ARCH_CONFIG_REGISTRY[row.arch](options)
+    # For equal sizes, both sides share one dictionary.
     model = build_without_memory(ARCH_MODEL_REGISTRY[row.arch], vars(options), row.vocabulary, row.vocabulary)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
 
     counted = sum(size for name, size in sizes.items() if not name.endswith(row.uncounted))
     if row.classifier_bias:
         counted += row.vocabulary
+    # "62.37" has two decimals, "63" none.
     digits = len(row.published.partition(".")[2])
     compared = f"{counted / 1e6:.{digits}f}"
     difference = f"{float(compared) - float(row.published):+.{digits}f}"

@@ -58,6 +58,7 @@ def _lower_ascii(sentence: str) -> str:
 
 
 def _split_compounds(sentence: str) -> str:
+    # JSON may contain half of a surrogate pair, which plain UTF-8 cannot encode.
     text = sentence.encode("utf-8", "surrogatepass")
     # Matches do not overlap, which leaves the second hyphen of "a-b-c" as it is.
     split = _COMPOUND.sub(rb"\1 ##AT##-##AT## \2", text)
@@ -69,6 +70,7 @@ def _make_sacrebleu(tokenize: str = "13a") -> BLEU:
 
 
 def _make_multi_bleu() -> BLEU:
+    # multi-bleu.perl does not smooth: without a matching 4-gram, BLEU is 0.
     return BLEU(tokenize="none", force=True, smooth_method="none")
 
 
@@ -189,6 +191,7 @@ class TranslationMetric:
 
     def signature(self) -> str:
         """Return sacreBLEU's signature of the last score, with the preparation of the text."""
+        # sacreBLEU does not know how sentences were prepared.
         signature = self.scorer.get_signature()
         for key, value in self.spec.signature.items():
             signature.update(key, value)

@@ -104,8 +104,10 @@ def count_sentences(metric: TranslationMetric, hypotheses: Sequence[str], refere
     bleu: Any = metric.scorer
     rows = []
     for hypothesis, line in zip(hypotheses, reference, strict=True):
+        # Only the counts of this one-sentence corpus are used, not its BLEU.
         score = bleu.corpus_score(metric.prepare([hypothesis]), [metric.prepare([line])])
         rows.append([score.sys_len, score.ref_len, *score.counts])
+    # 16 bits are enough: no sentence has 65,536 words.
     return np.array(rows, dtype=np.uint16)
 
 
@@ -132,6 +134,7 @@ def bootstrap_interval(
         bases: the same for the base.
     """
     generator = np.random.default_rng(12345)
+    # For each resample, the mean difference over seeds.
     means = []
     for _ in range(samples):
         # System and base have the same sample of sentences and of seeds.
@@ -162,6 +165,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def to_text(counts: np.ndarray) -> str:
     """Return an array of :func:`count_sentences` as compressed text."""
+    # By column, because similar numbers side by side compress better.
     return base64.b64encode(zlib.compress(np.ascontiguousarray(counts.T, dtype="<u2").tobytes(), 9)).decode()
 
 

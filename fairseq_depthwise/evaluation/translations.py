@@ -103,9 +103,11 @@ def _collect_numbered_lines(path: str, lines: Sequence[str]) -> dict[str, list[s
             raise UserError(f"{path} has {kind}-{number} twice; give the output of one run")
         if kind in "HD":  # these lines have a score before the text
             _score, _, text = text.partition("\t")
+        # Keep the first hypothesis of a sentence: it is the best.
         by_number.setdefault(number, text)
         last[kind] = number
 
+    # All letters have the same sentences, as many as the largest number of any of them says.
     count = 1 + max(max(by_number) for by_number in texts.values())
     ordered = {}
     for kind, by_number in texts.items():

@@ -2,7 +2,7 @@
 
 Source: "Shallow-to-Deep Training for Neural Machine Translation", Section 6.3: the parameters of a trained model are
 fixed, and it is stacked into a deeper one (Stack-12L). A frozen parameter has ``requires_grad`` False, so that
-optimizers, whatever their precision, and data parallel wrappers pass it over.
+optimizers of any precision and data parallel wrappers ignore it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from fairseq_depthwise.modules.stack import SIDES
 if TYPE_CHECKING:
     from torch import nn
 
-#: copied: the old layers of the stacks that grow, which the new ones are copies of; trained: all that the model had
-#: before it grew.
+#: copied: the old layers of stacks that grow, of which new layers are copies; trained: all that the model had before it
+#: grew.
 FREEZES = ("none", "copied", "trained")
 
 _LAYERS = tuple(f"{side}.layers." for side in SIDES)
 
 
 class LastGrowth(NamedTuple):
-    """What a checkpoint keeps, in its ``task_state``, of the latest growth.
+    """What a checkpoint records, in its ``task_state``, of the latest growth.
 
     ``new``: names of the parameters that were added. ``frozen``: what no longer trains, one of ``FREEZES``.
     """
@@ -33,16 +33,16 @@ class LastGrowth(NamedTuple):
 
     @classmethod
     def before(cls, state: Mapping[str, Any]) -> LastGrowth:
-        """Read that of a checkpoint."""
+        """Read the record of a checkpoint."""
         recorded = (state.get("task_state") or {}).get("last_growth") or {}
         return cls(tuple(recorded.get("new", ())), recorded.get("frozen", "none"))
 
     def task_state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
+        """Return the entry for a checkpoint's ``task_state``."""
         return {"last_growth": {"new": list(self.new), "frozen": self.frozen}} if self.new else {}
 
     def freeze(self, model: nn.Module) -> int:
-        """Freeze a model that has grown, before an optimizer has it, and return how many numbers that are.
+        """Freeze parameters of a grown model, before its optimizer is built; return how many numbers are frozen.
 
         A parameter that old and new layers share counts as old.
         """

@@ -21,7 +21,7 @@ class _Strategy(NamedTuple):
     Attributes:
         sources: returns the source of each layer, given the depth of the stack and the number of new layers.
         copies_once: no layer is copied twice, so that a stack at most doubles.
-        moves_layers: copies are put between old layers.
+        moves_layers: copies are inserted between old layers.
     """
 
     sources: Callable[[int, int], list[int | None]]
@@ -60,7 +60,7 @@ def _middle(depth: int, growth: int) -> list[int | None]:
 
 
 def _random(depth: int, growth: int) -> list[int | None]:
-    """New layers on top that start anew."""
+    """New layers on top, initialized as in a new model."""
     return [*range(depth), *[None] * growth]
 
 
@@ -80,7 +80,7 @@ STRATEGIES = tuple(_STRATEGIES)
 def layer_sources(
     depth: int, layers: int, strategy: str = STRATEGIES[0], block_size: int = 0, init: str = "copy"
 ) -> list[int | None]:
-    """Return, for each of ``layers`` layers, the layer of a stack of ``depth`` that it starts from; None: it is new.
+    """Return, for each of ``layers`` layers, its source in a stack of ``depth`` layers, or None for a new one.
 
     For 12 to 18 layers: top-most is 0 to 11 and then 6 to 11; interpolation is 0 to 5 and then 6, 6, 7, 7 up to 11, 11;
     middle is 0 to 8, 3 to 8, 9 to 11. ``block_size``: layers in a connected block; 0 where there are none.
@@ -115,18 +115,18 @@ def layer_sources(
 
 
 def require_known(option: str, value: str, known: Sequence[str]) -> None:
-    """Raise UserError where an option of growth has none of its declared values."""
+    """Raise UserError if an option of growth has an unknown value."""
     if value not in known:
         raise UserError(f"{option} {value!r} is unknown; it must be one of {', '.join(known)}")
 
 
 def new_layers(sources: Sequence[int | None]) -> set[int]:
-    """Return the layers of a grown stack that growth added; of equal sources the lowest layer is the old one."""
+    """Return the layers that growth added; among layers with the same source, the lowest is the old one."""
     return {index for index, source in enumerate(sources) if source is None or source in sources[:index]}
 
 
 def block_size(options: Any, side: str) -> int:
-    """Return how many layers a connected block of a side has, by a model's options; 0 where there are no blocks."""
+    """Return the number of layers in a connected block of a side, by a model's options; 0 if it has no blocks."""
     return (getattr(options, "encoder_block_size", 0) or 0) if side == "encoder" else 0
 
 

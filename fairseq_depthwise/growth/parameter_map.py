@@ -1,7 +1,7 @@
 """Map each parameter of a deep model to its source in the shallow one, and make a model deeper in place.
 
 A model's stacks declare which of their parts belong to a layer: the list ``layers``, and what a connection names in its
-``of_layers``. Everything else is matched by name. So this holds for every family, and for whatever has a value for each
+``of_layers``. Everything else is matched by name. So this works for every family, and for anything with a value per
 parameter: weights, their moving average, an optimizer's moments.
 """
 
@@ -24,7 +24,7 @@ from fairseq_depthwise.modules.stack import SIDES, OfLayers
 #: ``layer_sources``.
 SourcesOfSides = Mapping[str, Sequence[int | None]]
 
-#: For each weight of a deep vector that weighs layers, its place in the shallow one; None: 0.
+#: For each weight of a deep vector that weighs layers, its place in the shallow vector; None for a weight of 0.
 Places = Sequence[int | None]
 
 _ITEM = re.compile(r"(?P<list>(?P<side>encoder|decoder)\.(?:connection\.)?\w+)\.(?P<index>\d+)(?P<rest>.*)")
@@ -35,12 +35,12 @@ class ParameterMap:
     """Where each parameter of a deep model comes from.
 
     Attributes:
-        sources: name in the deep model -> name in the shallow one; None: it stays as the deep model was built.
+        sources: name in the deep model -> name in the shallow one; None if the value stays as built.
         places: name of a vector that weighs layers -> where each of its weights comes from.
-        first_names: name -> the first of the names of the same parameter.
+        first_names: name -> the first name of the same parameter.
         built: the values of parameters without a source, as the deep model was built.
-        new: the names of what growth added, copies included: parameters of layers that are not old, and what the
-            connection has for these or weighs them with.
+        new: the names of what growth added, including copies: parameters of new layers, and what the connection has
+            for these or weighs them with.
     """
 
     sources: Mapping[str, str | None]
@@ -50,10 +50,11 @@ class ParameterMap:
     new: tuple[str, ...]
 
     def apply(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the deep model's values, made of the shallow one's; new ones are as the deep model was built.
+        """Return the deep model's values, made from the shallow one's; those without a source stay as built.
 
-        A value that stays keeps its memory, a copy has its own, and tied parameters are one tensor.
+        The first use of a value keeps its memory, copies have their own, and tied parameters are one tensor.
         """
+        # New values take the type and device of the others: a checkpoint may be in half precision.
         like = next(iter(values.values()))
         used: set[int] = set()
         result: dict[str, Tensor] = {}
@@ -62,7 +63,7 @@ class ParameterMap:
             if first_name in result:
                 result[name] = result[first_name]
                 continue
-            # A value that two layers read becomes two, so that they can be trained apart.
+            # A value that two layers take is copied, so that they can be trained separately.
             value = self.built[name].to(like) if source is None else self.part(name, values[source])
             result[name] = value.clone() if value.data_ptr() in used else value
             used.add(value.data_ptr())
@@ -82,11 +83,11 @@ def map_parameters(
 ) -> ParameterMap:
     """Map the parameters of a deep model, as it was built, to those that are ``present`` in the shallow one.
 
-    - What belongs to a layer comes from what belongs to its source layer, and is new if that is None. What the source
-      lacks (the depth-wise model's first layer has no input norm, the first of a stack no query) comes from the lowest
-      layer that has it, and is new if none does.
+    - A parameter of a layer comes from the source layer, and is new if that is None. What the source lacks (the
+      depth-wise model's first layer has no input norm, the first of a stack no query) comes from the lowest layer that
+      has it, and is new if none does.
     - In a vector that weighs layers, each weight moves with its layer, and layers without one get 0. Of layers with
-      the same source, an old layer weighs the old one, a copy the nearest below it, and itself.
+      the same source, an old layer weighs the old one, and a copy the nearest one below it, and itself.
     - With ``init`` zero, the ends of new residual branches and all that the connection has for new layers stay as
       built; see :func:`zero_new_branches`.
     - Everything else stays.
@@ -101,7 +102,7 @@ def map_parameters(
 
 
 def zero_new_branches(deep: nn.Module, sources: SourcesOfSides) -> None:
-    """Set what ends a residual branch of a new layer to 0, so that the layer passes on what it reads."""
+    """Set the ends of residual branches of new layers to 0, so that these layers pass on what they read."""
     for layer, _ in _new_layers_of(deep, sources):
         for end in layer.branch_ends:
             for parameter in layer.get_submodule(end).parameters():
@@ -118,21 +119,22 @@ def grow_model(
 ) -> ParameterMap:
     """Make ``model``, an encoder-decoder, as deep as what ``build`` returns, and give it its own parameters.
 
-    The object stays the same, so that whoever has it decodes and trains the deep model; its encoder and its decoder
+    The object stays the same, so that whatever refers to it decodes and trains the deep model; its encoder and decoder
     are replaced. Type, device and mode stay. New layers are those of a new model, drawn from ``seed`` in float32.
     """
     with drawing_from(seed):
+        # Built in float32 on the CPU, then converted, so that random values depend on the seed alone.
         deep = build().to(next(model.parameters()))
     values = model.state_dict()
     parameter_map = map_parameters(deep, values, sources, init)
     if init == "zero":
         zero_new_branches(deep, sources)
 
-    # The parameters are replaced one by one, so that ties between them stay.
+    # Replace parameters one by one, so that tied ones stay tied.
     grown_values = parameter_map.apply(values)
     for name, parameter in deep.named_parameters():
         parameter.data = grown_values[name]
-    # Also tables that no checkpoint has: another device would compute slightly different positions.
+    # Also tables that checkpoints do not have: another device would compute slightly different positions.
     stacks = _GrownStacks(deep, sources, init)
     tables = dict(model.named_buffers())
     for name, table in deep.named_buffers():
@@ -148,15 +150,16 @@ def grow_model(
 
 @contextmanager
 def drawing_from(seed: int) -> Iterator[None]:
-    """Draw random values from ``seed`` within it, on the CPU; the process's own generator stays where it is."""
+    """Draw random values on the CPU from ``seed`` within the block; the process's own generator is not affected."""
     with torch.random.fork_rng(devices=[]):
         torch.random.default_generator.manual_seed(seed % 2**63)
         yield
 
 
 def require_identity(stack: nn.Module, sources: Sequence[int | None]) -> None:
-    """Raise :class:`UserError` unless a stack that grows so can compute the same function, as its modules declare."""
+    """Raise :class:`UserError` unless, by what its modules declare, a stack that grows like this can stay the same."""
     depth = _depth(sources)
+    # Whether the old layers stay in place, with all new ones above them.
     is_on_top = list(sources[:depth]) == list(range(depth))
     layers: Any = stack.layers
     never: list[Any] = [] if hasattr(layers[0], "branch_ends") else ["layers without residual branches"]
@@ -176,7 +179,7 @@ def require_identity(stack: nn.Module, sources: Sequence[int | None]) -> None:
 class _Item(NamedTuple):
     """A parameter of the deep model that belongs to a layer; its name is ``stem``, an index and ``rest``.
 
-    ``layer`` is its layer, and ``sources`` has one more than there are layers, for what reads the stack's output.
+    ``layer`` is its layer; ``sources`` has one more entry than there are layers, for what reads the stack's output.
     Sub-layers that are connected one by one count as layers.
     """
 
@@ -189,13 +192,15 @@ class _Item(NamedTuple):
 
 
 class _GrownStacks:
-    """The stacks of a deep model: which of its parameters belong to which layer, and where that comes from."""
+    """The stacks of a deep model: which parameters belong to which layer, and where that layer comes from."""
 
     def __init__(self, deep: nn.Module, sources: SourcesOfSides, init: str) -> None:
         self._sides = sources
         self._is_zero = init == "zero"
         self._new = {side: new_layers(layers) for side, layers in sources.items()}
+        # One more than there are layers: what reads the stack's output comes from what read it before.
         self._layers = {side: [*layers, _depth(layers)] for side, layers in sources.items()}
+        # With zero, even items that otherwise stay in place have to move (OfLayers.stays).
         self._lists: dict[str, OfLayers] = {}
         for side in sources:
             stack: Any = getattr(deep, side)
@@ -212,6 +217,7 @@ class _GrownStacks:
         # Item i of a list belongs to layer first + i * step, in sub-layers where these are connected.
         of, side = self._lists[match["list"]], match["side"]
         layer = of.first + int(match["index"]) * of.step
+        # From layers to sub-layers: sub-layer s of a layer comes from sub-layer s of its source.
         sources: list[int | None] = []
         for source in self._layers[side]:
             for place in range(of.sublayers):
@@ -227,9 +233,9 @@ class _GrownStacks:
         layer = item.sources[item.layer]
         if layer is None or (item.is_new and self._is_zero and ".connection." in item.stem):
             return None
-        # The other way round: which item of the shallow list belongs to that layer.
+        # The other way round: the item of the shallow list that belongs to that layer.
         index = layer // item.of.step - item.of.first // item.of.step
-        # Where the source lacks it, the lowest layer that has it, of the same sub-layer.
+        # If the source lacks it, the lowest layer that has it, in the same sub-layer.
         lower = range(index % item.of.sublayers, len(item.sources), item.of.sublayers)
         for number in (index, *lower):
             candidate = f"{item.stem}.{number}{item.rest}"
@@ -238,7 +244,7 @@ class _GrownStacks:
         return None
 
     def starts_as_built(self, deep: nn.Module) -> list[str]:
-        """Return what new layers do not copy with ``init`` zero: the ends of branches, and what weighs branches."""
+        """Return what new layers do not copy with ``init`` zero: the ends of branches, and their weights."""
         names: list[str] = []
         if not self._is_zero:
             return names
@@ -259,6 +265,7 @@ def _map_parameters(stacks: _GrownStacks, deep: nn.Module, present: Mapping[str,
     for name, value in built.items():
         item = stacks.item(name)
         source = sources[name] = stacks.source(name, present)
+        # In a state dict, tied parameters share memory.
         first_names[name] = of_memory.setdefault(value.data_ptr(), name)
         if item is None:
             # Belongs to no layer, such as the embedding.
@@ -284,20 +291,20 @@ def _new_layers_of(deep: nn.Module, sources: SourcesOfSides) -> Iterator[tuple[A
 
 
 def _depth(sources: Sequence[int | None]) -> int:
-    """Return the depth of the shallow stack, whose layers are all in the deep one."""
+    """Return the depth of the shallow stack, all of whose layers are in the deep one."""
     return 1 + max(layer for layer in sources if layer is not None)
 
 
 def _moved_weights(item: _Item, count: int, present: int) -> Places:
-    """Return for each of ``count`` weights which of ``present`` it is, None for one of a layer without a weight."""
+    """Return, for each of ``count`` weights, which of ``present`` weights it takes; None for a layer without one."""
     step = item.of.step
-    # Weight j + 1 weighs the j-th group of ``step`` layers, which the source of its top layer stands for.
+    # Weight j + 1 weighs the j-th group of ``step`` layers, represented by the source of its top layer.
     tops = item.sources[step - 1 :: step][: count - 1]
     below = [None if top is None else top // step for top in tops]
     nearest = max if item.is_new else min
-    weights: list[int | None] = [0, *[None] * (count - 1)]  # the embedding's is the first
+    weights: list[int | None] = [0, *[None] * (count - 1)]  # the first is the embedding's
     for layer in range(present - 1):
-        # Of several copies of a layer, an old layer reads the old one, which is the lowest.
+        # Of several copies of a layer, an old layer reads the old one, which is the lowest; a new layer the nearest.
         copies = [place for place, source in enumerate(below) if source == layer]
         weights[1 + nearest(copies)] = 1 + layer
     return weights

@@ -1,4 +1,4 @@
-"""The depth at which a growing run resumes: that of the checkpoint which fairseq is about to restore."""
+"""The depth at which a growing run resumes: that of the checkpoint that fairseq is about to restore."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fairseq_depthwise.growth.stages import GrowthPlan
 if TYPE_CHECKING:
     from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 
-#: fairseq's default of ``--restore-file``: the newest checkpoint of the run's own folder, where there is one.
+#: fairseq's default of ``--restore-file``: the newest checkpoint in the run's own folder, if there is one.
 _LAST = "checkpoint_last.pt"
 
 
 class Restored(NamedTuple):
-    """The checkpoint that fairseq is going to restore, or None, and whether it begins the plan from its first stage."""
+    """The checkpoint that fairseq is going to restore, or None, and whether the run counts from 0 again."""
 
     path: str | None
     counts_anew: bool = False
@@ -27,9 +27,10 @@ class Restored(NamedTuple):
     def by(cls, options: Any) -> Restored:
         """Read the options that ``fairseq.checkpoint_utils.load_checkpoint`` reads.
 
-        A file that does not exist is refused, which fairseq itself may pass over in silence.
+        A file that does not exist is refused; fairseq itself may silently ignore it.
         """
         last_of_run = os.path.join(options.save_dir, _LAST)
+        # In the order in which fairseq looks for them.
         for option, path in (
             ("--restore-file", options.restore_file if options.restore_file != _LAST else None),
             ("--save-dir", last_of_run if os.path.isfile(last_of_run) else None),
@@ -49,10 +50,10 @@ def depth_to_resume(checkpoint: Checkpoint, side: str, plan: GrowthPlan, options
 
     Args:
         options: fairseq's ``reset_dataloader`` and ``reset_optimizer``.
-        counts_anew: whether the training counts epochs and updates from 0 again.
+        counts_anew: whether the run counts epochs and updates from 0 again.
 
     Raises:
-        UserError: the plan has another depth at that place.
+        UserError: the plan has another depth at that point.
     """
     if plan.in_updates:
         last = 0 if counts_anew or options.reset_optimizer else checkpoint.updates
@@ -82,9 +83,9 @@ def stages_in(state: Mapping[str, Any]) -> tuple[str, str, str] | None:
 
 
 def last_epoch(state: Mapping[str, Any]) -> int:
-    """Return the epoch of the last update before a checkpoint; 0 where there was none."""
+    """Return the epoch of the last update before a checkpoint; 0 if there was none."""
     iterator = _iterator(state)
-    # At an epoch's end fairseq writes the number of the next.
+    # At the end of an epoch fairseq writes the number of the next one.
     return int(iterator.get("epoch", 1)) - (1 if iterator.get("iterations_in_epoch", 0) == 0 else 0)
 
 

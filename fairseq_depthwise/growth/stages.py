@@ -1,8 +1,8 @@
 """The stages of a growing training run: how deep the model is, and for how long.
 
 ``6:2,12:2,18:`` trains 6 layers for two epochs, then 12 for two, then 18 until training ends. ``6:5000u`` counts in
-updates, and ``6:2@4096x2`` also sets the stage's ``--max-tokens`` and ``--update-freq``. Which stage a moment belongs
-to follows from the numbers of epochs or updates alone, so a run that is resumed needs no memory of its stages.
+updates, and ``6:2@4096x2`` also sets the stage's ``--max-tokens`` and ``--update-freq``. The stage follows from the
+number of epochs or updates alone, so nothing about stages has to be saved for a resumed run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STAGE = re.compile(
 
 @dataclass(frozen=True)
 class Stage:
-    """A depth, its epochs or updates (None: until training ends), and a batch where the stage sets it."""
+    """A depth, its epochs or updates (None: until training ends), and batch sizes if the stage sets them."""
 
     layers: int
     length: int | None
@@ -46,7 +46,7 @@ class GrowthPlan:
 
     @property
     def length(self) -> int | None:
-        """Epochs or updates of all stages together; None where the last is open."""
+        """Epochs or updates of all stages together; None if the last one is open."""
         return None if self.stages[-1].length is None else sum(stage.length or 0 for stage in self.stages)
 
     def stage_of(self, number: int) -> int:
@@ -59,7 +59,7 @@ class GrowthPlan:
         return len(self.stages) - 1
 
     def stage_with(self, layers: int) -> int | None:
-        """Return the stage of that depth, or None."""
+        """Return the stage with that depth, or None."""
         return self.depths.index(layers) if layers in self.depths else None
 
     def describe(self, index: int) -> str:
@@ -72,14 +72,15 @@ class GrowthPlan:
         return f"stage {index + 1} of {len(self.stages)}: {stage.layers} layers {until}{batches}"
 
     def update_freqs(self, otherwise: Sequence[int]) -> list[int] | None:
-        """Return ``--update-freq`` for each epoch until the last stage's first, or None where no stage sets it.
+        """Return ``--update-freq`` for each epoch up to the first of the last stage, or None if no stage sets it.
 
-        ``otherwise``: the value for each epoch, the last for all later ones, where a stage does not set it.
+        ``otherwise``: the values for epochs whose stage does not set it; the last one is for all later epochs.
         """
         if all(stage.update_freq is None for stage in self.stages):
             return None
         epochs = sum(stage.length or 0 for stage in self.stages[:-1]) + 1
         frequencies = []
+        # fairseq uses the last entry for all later epochs.
         for epoch in range(1, max(epochs, len(otherwise)) + 1):
             default = otherwise[min(epoch, len(otherwise)) - 1]
             frequencies.append(self.stages[self.stage_of(epoch)].update_freq or default)
@@ -87,7 +88,7 @@ class GrowthPlan:
 
 
 def parse_stages(text: str, *, strategy: str, block_size: int = 0) -> GrowthPlan:
-    """Return the plan that ``--growth-stages`` describes; the strategy must be able to take each of its steps."""
+    """Return the plan that ``--growth-stages`` describes, each of whose steps the strategy must be able to take."""
     stages: list[Stage] = []
     units = set()
     for part in map(str.strip, text.split(",")):
@@ -99,6 +100,7 @@ def parse_stages(text: str, *, strategy: str, block_size: int = 0) -> GrowthPlan
         length, max_tokens, update_freq = (
             int(match[name]) if match[name] else None for name in ("length", "max_tokens", "update_freq")
         )
+        # A last stage without a length has no unit either.
         if length is not None or match["unit"]:
             units.add(match["unit"])
         stages.append(Stage(int(match["layers"]), length, max_tokens, update_freq))

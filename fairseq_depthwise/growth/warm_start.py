@@ -1,4 +1,4 @@
-"""Starting a new run from a trained, perhaps shallower, model (``--growth-from``)."""
+"""Starts a new run from a trained, perhaps shallower model (``--growth-from``)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def start_from(
         for side, (present, wanted) in depths.items():
             if present != wanted:
                 sources[side] = layer_sources(present, wanted, strategy, block_size(options, side), init)
-        # All that was trained must find its place; what is left is new and stays as built.
+        # All that was trained must find a place; the rest is new and stays as built.
         parameter_map = map_parameters(model, trained.parameters, sources, init)
         unused = trained.parameters.keys() - set(parameter_map.sources.values())
         if unused:
@@ -54,12 +54,14 @@ def start_from(
         if init == "zero":
             zero_new_branches(model, sources)
         grown = parameter_map.apply(trained.parameters)
+        # What has no source stays in the model as it is, initialized by the training's seed; fairseq's load_state_dict
+        # would also look for layers to prune.
         copied = {name: grown[name] for name, source in parameter_map.sources.items() if source is not None}
         nn.Module.load_state_dict(model, copied, strict=False)
         require_one_value(model, trained.parameters)
     except UserError as error:
         raise UserError(f"{trained.name}: {error}") from None
-    except RuntimeError as error:  # of another size; all options are the same
+    except RuntimeError as error:  # a size differs, although all options are the same
         raise UserError(f"{trained.name} was trained with dictionaries of other sizes; give the same") from error
 
     logger.info(
@@ -77,7 +79,7 @@ def start_from(
 def _require_same_options(
     trained: Checkpoint, family: type[StackModel], wanted: EncoderDecoderConfig, sides: tuple[str, ...]
 ) -> None:
-    """Raise :class:`UserError` naming what differs, unless a model with these options can start from ``trained``."""
+    """Raise :class:`UserError` with all differences unless a model with these options can start from ``trained``."""
     if trained.family is not family:
         trained_family = getattr(trained.family, "__name__", trained.architecture)
         raise UserError(
@@ -87,13 +89,14 @@ def _require_same_options(
     config = trained.config
     free = {f"{side}_layers" for side in sides} | {"_name"}
     if config.share_all_embeddings and wanted.share_all_embeddings:
-        free.add("share_decoder_input_output_embed")  # is part of it; fairseq's transformer says both
+        free.add("share_decoder_input_output_embed")  # is implied, but fairseq's transformer records both
     if not config.max_relative_positions:
-        free.add("relative_position_terms")  # of nothing
+        free.add("relative_position_terms")  # has no effect
     differences = []
     for field in fields(wanted):
         before, now = getattr(config, field.name), getattr(wanted, field.name)
         changes_parameters = field.metadata.get("changes_parameters", True) and field.name not in free
+        # Some parts may be added to a model that was trained without them.
         is_added = field.metadata.get("addable") and not before
         if changes_parameters and before != now and not is_added:
             differences.append(f"--{field.name.replace('_', '-')} is {before} there and {now} here")

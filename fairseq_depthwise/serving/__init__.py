@@ -1,1 +1,1 @@
-"""A translator that serves: over HTTP, and on the machines of a cluster."""
+"""Serving translations over HTTP, and translating on the machines of a cluster."""

@@ -1,4 +1,4 @@
-"""Options of the server. Nothing here imports torch."""
+"""Options of the server. Nothing here imports PyTorch."""
 
 from __future__ import annotations
 

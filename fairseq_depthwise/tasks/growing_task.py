@@ -1,8 +1,8 @@
-"""What makes a translation task one whose model becomes deeper while it is trained.
+"""A base class that makes a task's model deeper while it is trained.
 
 Source: "Shallow-to-Deep Training for Neural Machine Translation", Section 4. ``--growth-stages 6:2,12:2,18:`` trains 6
 layers for two epochs, copies layers, trains 12 for two, and so on, all in one command. What is copied where, and when,
-is in :mod:`fairseq_depthwise.growth`; this file connects it to fairseq's hooks, whatever the task translates.
+is in :mod:`fairseq_depthwise.growth`; this file connects it to fairseq's hooks, for any translation task.
 """
 
 import gc
@@ -65,14 +65,14 @@ class GrowthConfig(FairseqDataclass):
 
 
 class GrowingTask(FairseqTask):
-    """Grows the model at the boundaries of its stages; the first base class of a task, before the one that translates.
+    """Grows the model at the boundaries of stages; the first base class of a task, before the one that translates.
 
-    A boundary between epochs is met in :meth:`begin_epoch`, one between updates at the first batch of the update,
-    in :meth:`train_step`. A checkpoint that is saved at a boundary has the depth it was trained with; a run
-    that resumes from it grows it then.
+    Boundaries between epochs are reached in :meth:`begin_epoch`, those between updates in :meth:`train_step`, at the
+    first batch of the update. A checkpoint saved at a boundary has the depth at which it was trained; a run that
+    resumes from it then grows it.
     """
 
-    #: Under which the task is registered.
+    #: The name under which the task is registered.
     name: str
 
     def __init__(self, *options_and_data: Any) -> None:
@@ -90,11 +90,12 @@ class GrowingTask(FairseqTask):
 
     @property
     def growth_options(self) -> Any:
-        """Those of :class:`GrowthConfig`, and ``train_subset``, ``save_dir`` and so on of fairseq's own."""
+        """The options of :class:`GrowthConfig`, and fairseq's ``train_subset``, ``save_dir`` and so on."""
         return provenance.options_of(self)
 
     def build_model(self, cfg: DictConfig, from_checkpoint: bool = False) -> BaseFairseqModel:
-        """Build the model at the depth at which training starts or goes on; ``from_checkpoint`` at its own."""
+        """Build the model at the depth at which training starts or resumes, or ``from_checkpoint`` at its own depth."""
+        # fairseq loads a checkpoint for generation: nothing grows.
         if from_checkpoint:
             return super().build_model(cfg, from_checkpoint)
         dataclass_of_model = provenance.options_class(cfg._name)
@@ -107,6 +108,7 @@ class GrowingTask(FairseqTask):
         options = self.growth_options
         if not options.growth_stages:
             raise UserError(f"--task {self.name} needs --growth-stages, such as 6:2,12:2,18:")
+        # Both sides have the same depths, which must be multiples of the block size; decoders have no blocks (0).
         blocks = {side: block_size(cfg, side) for side in self.sides}
         self.plan = parse_stages(
             options.growth_stages, strategy=options.growth_strategy, block_size=max(blocks.values())
@@ -124,9 +126,10 @@ class GrowingTask(FairseqTask):
                 cfg[f"{side}_layers"] = depth
         model = super().build_model(cfg, from_checkpoint)
 
-        # 3. What would fail at a later boundary fails now.
+        # 3. Fail now if a later boundary would fail.
         if options.growth_init == "zero":
             depths_to_come = [planned for planned in self.plan.depths if planned >= depth]
+            # The next growth may be hours away.
             for before, after in itertools.pairwise(depths_to_come):
                 for side, in_block in blocks.items():
                     require_identity(getattr(model, side), self._layer_sources(before, after, in_block))
@@ -140,14 +143,14 @@ class GrowingTask(FairseqTask):
         return model
 
     def _resume(self, checkpoint: Checkpoint, plan: GrowthPlan, *, counts_anew: bool) -> int:
-        """Return the depth of the checkpoint that fairseq is about to restore, and remember what it has frozen."""
+        """Return the depth of the checkpoint that fairseq is about to restore, and remember its last growth."""
         options = self.growth_options
         if not counts_anew:
             self._last_growth = LastGrowth.before(checkpoint.state)._replace(frozen=options.growth_freeze)
         return depth_to_resume(checkpoint, self.sides[0], plan, options, counts_anew=counts_anew)
 
     def _start_from(self, checkpoint: Checkpoint, model: Any, config: EncoderDecoderConfig) -> None:
-        """Give a new model the parameters of a trained one, whose dictionaries must be the same."""
+        """Give a new model the parameters of a trained one with the same dictionaries."""
         options = self.growth_options
         new = start_from(
             checkpoint,
@@ -159,16 +162,18 @@ class GrowingTask(FairseqTask):
         )
         self._warm_start_step = checkpoint.updates
         self._last_growth = LastGrowth(new, options.growth_freeze)
+        # Embeddings are looked up by number: with another dictionary, a word would get another word's embedding.
         dictionaries = provenance.of_dictionaries(self)
         provenance.require_same(checkpoint.name, checkpoint.provenance, dictionaries, provenance.data_of(self))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps of the task: also the last growth, which decides what is frozen."""
+        """Return the task's entries in a checkpoint, with the last growth, which decides what is frozen."""
         return {**super().state_dict(), **self._last_growth.task_state()}
 
     def set_trainer(self, trainer: Trainer) -> None:
-        """Give fairseq the lengths and the batches of the stages; a new trainer calls this once."""
+        """Give fairseq the lengths and batch sizes of the stages; called once, by a new trainer."""
         plan = self.plan
+        # Without a plan the model was not built for training, and does not grow.
         if plan is None:
             return
         require_growable_trainer(trainer, self.growth_options.growth_optimizer_state == "keep")
@@ -180,10 +185,11 @@ class GrowingTask(FairseqTask):
             logger.info(plan.describe(present))
 
     def _limit_training(self, trainer: Trainer, plan: GrowthPlan) -> None:
-        """Let training end after the last stage; raise UserError where nothing ends it."""
+        """End training after the last stage; raise UserError if nothing would end it."""
         optimization = trainer.cfg.optimization
         limit = "max_update" if plan.in_updates else "max_epoch"
         if plan.length is not None:
+            # In fairseq 0 means no limit.
             optimization[limit] = min(optimization[limit] or plan.length, plan.length)
         else:
             ends = [optimization[name] for name in ("max_update", "max_epoch", "stop_time_hours", "stop_min_lr")]
@@ -194,6 +200,7 @@ class GrowingTask(FairseqTask):
                     "--max-update, --stop-time-hours, --stop-min-lr or --patience"
                 )
         last_stage = len(plan.stages) - 1
+        # The user's own limit may end training before the last stage.
         last_reached = plan.stage_of(optimization[limit]) if optimization[limit] else last_stage
         if last_reached < last_stage:
             logger.warning(
@@ -205,7 +212,7 @@ class GrowingTask(FairseqTask):
             )
 
     def _set_update_frequencies(self, trainer: Trainer, plan: GrowthPlan) -> None:
-        """Give fairseq the ``--update-freq`` of each epoch, where stages set it."""
+        """Give fairseq the ``--update-freq`` of each epoch if stages set it."""
         optimization, common = trainer.cfg.optimization, trainer.cfg.common
         frequencies = plan.update_freqs(optimization.update_freq)
         if frequencies is None:
@@ -217,11 +224,12 @@ class GrowingTask(FairseqTask):
         optimization.update_freq = frequencies
 
     def begin_epoch(self, epoch: int, model: BaseFairseqModel) -> None:
-        """Grow where a stage begins with this epoch."""
+        """Grow if a stage begins with this epoch."""
         super().begin_epoch(epoch, model)
         trainer, plan = self._trainer, self.plan
         if trainer is None or plan is None:
             return
+        # fairseq calls this on resuming, too, but a warm start sets the rate only before the first update.
         updates, schedule = trainer.get_num_updates(), trainer.lr_scheduler
         if self._warm_start_step is not None and updates == 0 and isinstance(schedule, RestartingSchedule):
             schedule.start_at(self._warm_start_step)
@@ -238,26 +246,27 @@ class GrowingTask(FairseqTask):
         ignore_grad: bool = False,
         **options: Any,
     ) -> Any:
-        """Compute forward and backward; grow before, where a stage begins with this update."""
+        """Run forward and backward, after growing if a stage begins with this update."""
         trainer, plan = self._trainer, self.plan
         if trainer is not None and plan is not None:
             if plan.in_updates and self._enter(trainer, plan, plan.stage_of(update_num + 1)):
-                # The trainer handed over what it had before.
+                # The trainer passed the model, criterion and optimizer that it had before growth.
                 model, criterion, optimizer = trainer.model, trainer.criterion, trainer.optimizer
+                # fairseq did both before this call, but to the old optimizer and criterion.
                 optimizer.zero_grad()
                 criterion.train()
             self._log_stage(trainer, plan)
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad, **options)
 
     def _enter(self, trainer: Trainer, plan: GrowthPlan, stage: int) -> bool:
-        """Grow to the depth of a stage, if the model has not got it; whether it was grown."""
+        """Grow to the depth of a stage unless the model has it; return whether it grew."""
         present, depth = self._depth(trainer), plan.depths[stage]
         if present >= depth:
             return False
         options = self.growth_options
         self._last_growth = grow_trainer(
             trainer,
-            # Without the generator for --eval-bleu, which goes on with the model it has.
+            # Not self.build_model, which would make another generator for --eval-bleu; that one keeps its model.
             lambda: FairseqTask.build_model(self, trainer.cfg.model),
             {side: self._layer_sources(present, depth, block_size(trainer.cfg.model, side)) for side in self.sides},
             init=options.growth_init,
@@ -285,23 +294,27 @@ class GrowingTask(FairseqTask):
     def get_batch_iterator(
         self, dataset: FairseqDataset, *, max_tokens: int | None = None, max_positions: Any = None, **options: Any
     ) -> Any:
-        """Return batches of the size that the epoch's stage sets; fairseq keeps them for the next epoch."""
+        """Return batches of the size that the epoch's stage sets."""
         if self.plan is not None and dataset is self.datasets.get(self.growth_options.train_subset):
+            # Stages in updates do not set batches, so any of them will do.
             stage: Stage = self.plan.stages[0 if self.plan.in_updates else self.plan.stage_of(options.get("epoch", 1))]
             if stage.max_tokens is not None:
                 max_tokens = stage.max_tokens
+                # A longer sentence would not fit into a batch.
                 max_positions = utils.resolve_max_positions(max_positions, max_tokens)
             if max_tokens != self._max_tokens_of_batches and dataset in self.dataset_to_epoch_iter:
+                # Otherwise fairseq would reuse the batches of the previous stage.
                 before = self.dataset_to_epoch_iter.pop(dataset)
                 before._cur_epoch_itr = before._next_epoch_itr = before.dataloader = None
-                # Its worker ends at once here; beside the worker of the next iterator it would take five seconds.
+                # Its worker ends at once now; beside the next iterator's worker it would take five seconds.
                 gc.collect()
             self._max_tokens_of_batches = max_tokens
         return super().get_batch_iterator(dataset, max_tokens=max_tokens, max_positions=max_positions, **options)
 
 
 def _require_no_other_depth(cfg: DictConfig, side: str, plan: GrowthPlan) -> None:
-    """Refuse a depth that is neither the architecture's default nor that of the first or the last stage."""
+    """Refuse a depth that is neither the architecture's default nor that of the first or last stage."""
+    # The architecture's function sets its defaults; for what it does not set, the dataclass's default holds.
     defaults = DictConfig({})
     ARCH_CONFIG_REGISTRY.get(cfg._name, lambda args: None)(defaults)
     name = f"{side}_layers"
@@ -316,7 +329,7 @@ def _require_no_other_depth(cfg: DictConfig, side: str, plan: GrowthPlan) -> Non
 
 @replaces(Trainer, "__init__")
 def _initialize(original: Any, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
-    """Give a growing task its trainer, which no task of fairseq gets."""
+    """Give a growing task its trainer; fairseq passes it to no task."""
     original(trainer, *args, **kwargs)
     if isinstance(trainer.task, GrowingTask):
         trainer.task.set_trainer(trainer)

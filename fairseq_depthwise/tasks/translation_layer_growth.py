@@ -1,4 +1,4 @@
-"""Translation, from one language to another or between many, with a model that becomes deeper in training."""
+"""Translation, from one language to another or between many, with a model that becomes deeper during training."""
 
 from argparse import ArgumentParser
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from fairseq_depthwise.tasks.growing_task import GrowingTask, GrowthConfig
 
 @dataclass
 class TranslationLayerGrowthConfig(GrowthConfig, TranslationConfig):
-    """Options of ``translation_layer_growth``; the interpolated ones are fairseq's own, which say what is restored."""
+    """Options of ``translation_layer_growth``; the interpolated ones are fairseq's, and say what is restored."""
 
     save_dir: str = II("checkpoint.save_dir")
     restore_file: str = II("checkpoint.restore_file")
@@ -36,7 +36,7 @@ class TranslationLayerGrowthTask(GrowingTask, TranslationTask):
 class TranslationMultiSimpleEpochLayerGrowthTask(GrowingTask, TranslationMultiSimpleEpochTask):
     """fairseq's ``translation_multi_simple_epoch`` whose model grows.
 
-    The task is of fairseq's older kind: its options are a namespace that has all options of the command line.
+    This is a task of fairseq's older kind: its options are a namespace with all options of the command line.
     """
 
     name = "translation_multi_simple_epoch_layer_growth"

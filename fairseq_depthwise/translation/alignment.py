@@ -1,4 +1,4 @@
-"""Which source words the words of a translation attend to: of the tokenized text, before it is split into subwords."""
+"""Which source words the words of a translation attend to, in the tokenized text before it is split into subwords."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from fairseq_depthwise.translation.text_codec import MARKS
 
 
 def words_of(tokens: Sequence[str], subwords: str | None) -> tuple[list[int], list[str]]:
-    """Return the number of each token's word, from 0, and the words without the marks of a kind of subwords, if any."""
+    """Return the number of each token's word, from 0, and the words without the marks of ``subwords``, if any."""
     begin, end = MARKS.get(subwords or "", ("", ""))
     numbers: list[int] = []
     words: list[str] = []
     for place, token in enumerate(tokens):
+        # SentencePiece marks tokens that begin a word, BPE marks those that do not end one.
         if begin:
             begins_word = token.startswith(begin)
         else:
@@ -36,10 +37,10 @@ def words_of(tokens: Sequence[str], subwords: str | None) -> tuple[list[int], li
 def cross_attention(
     models: Sequence[BaseFairseqModel], batch: dict[str, Any], hypotheses: Sequence[Sequence[Tensor]], start: int
 ) -> list[list[Tensor]]:
-    """Return how much each token of each hypothesis attends to each source token (B x S), T x S for a hypothesis.
+    """Return how much each token of each hypothesis attends to each source token: T x S for a hypothesis.
 
-    As fairseq does for alignments, the finished hypotheses pass the decoder once more. It is the attention of its last
-    layer, or of the one that was trained for it, as the mean over heads and models.
+    As in fairseq, finished hypotheses go through the decoder once more. The attention is that of its last layer, or of
+    the layer that was trained to align, averaged over heads and models.
     """
     if not any(hypotheses):
         return [[] for _ in hypotheses]
@@ -47,6 +48,7 @@ def cross_attention(
     pad, eos = models[0].decoder.dictionary.pad(), models[0].decoder.dictionary.eos()
 
     # All hypotheses in one batch, with the row of each one's sentence.
+    # The decoder reads the start token, then all tokens of the hypothesis but the last.
     first_token = torch.tensor([start])
     rows: list[int] = []
     decoder_inputs: list[Tensor] = []
@@ -59,13 +61,16 @@ def cross_attention(
 
     total = torch.zeros(())
     for model in models:
+        # All other models return their last layer's attention by default.
         options = {}
         if hasattr(model, "alignment_layer"):  # fairseq's own model that is trained to align
             for name in ("alignment_layer", "alignment_heads", "full_context_alignment"):
                 options[name] = getattr(model, name)
         encoded = model.encoder.forward_torchscript(batch["net_input"])
+        # From one row per sentence to one per hypothesis: S x B x C -> S x N x C.
         encoded = model.encoder.reorder_encoder_out(encoded, sentence_rows)
         _, extra = model.decoder(previous, encoder_out=encoded, features_only=True, **options)
+        # N x T x S
         (weights,) = extra["attn"]
         if weights is None:
             raise UserError("--print-alignment: the model's last decoder layer is linear and attends to nothing")
@@ -77,20 +82,21 @@ def cross_attention(
 
 
 def hard_alignment(attention: Tensor, source: Sequence[int], target: Sequence[int]) -> list[tuple[int, int]]:
-    """Return pairs of words: of each target token and the source token that it attends to most (T x S)."""
+    """Return pairs of source and target words: for each target token, the word that it attends to most (T x S)."""
     best_places = attention.argmax(dim=1).tolist()
     pairs = [(source[place], word) for place, word in zip(best_places, target, strict=True)]
-    return list(dict.fromkeys(pairs))  # several subwords of a word may agree
+    return list(dict.fromkeys(pairs))  # several subwords of a word may give the same pair
 
 
 def soft_alignment(attention: Tensor, source: Sequence[int], target: Sequence[int], sizes: tuple[int, int]) -> Tensor:
-    """Return target words x source words: the sum over a source word's tokens, the mean over a target word's."""
+    """Return the attention of target words x source words: summed over source tokens, averaged over target tokens."""
     target_size, source_size = sizes
     of_target_words = _membership(target, target_size)
     of_source_words = _membership(source, source_size)
+    # (target words x T) @ (T x S) @ (S x source words)
     return (of_target_words / of_target_words.sum(dim=0)).T @ attention @ of_source_words
 
 
 def _membership(words: Sequence[int], count: int) -> Tensor:
-    """Return tokens x words, 1 where a token belongs to a word."""
+    """Return a matrix of tokens x words that is 1 where a token belongs to a word."""
     return (torch.tensor(words, dtype=torch.long)[:, None] == torch.arange(count)).float()

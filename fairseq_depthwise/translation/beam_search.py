@@ -1,4 +1,4 @@
-"""fairseq's beam search with models that are in memory already."""
+"""fairseq's beam search with models in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fairseq_depthwise.translation.translation_options import BeamOptions
 
 
 class Search:
-    """A beam search over graphs; ``hidden`` are tokens that are no text: ends, and those that name a language."""
+    """A beam search over graphs; ``hidden`` are the tokens that are not text: ends of sentences, and languages."""
 
     def __init__(self, dictionary: Dictionary, limits: SearchLimits, graphs: Graphs | None) -> None:
         self.dictionary = dictionary
@@ -32,17 +32,17 @@ class Search:
         self.hidden = {dictionary.bos(), dictionary.eos(), limits.start, *limits.prefix}
 
     def text(self, tokens: Tensor, post_process: str | None = None) -> str:
-        """Return the symbols of a hypothesis (its tokens, T), of which fairseq's ``post_process`` may make words."""
+        """Return the text of a hypothesis (its tokens, T); fairseq's ``post_process`` joins subwords into words."""
         text: str = self.dictionary.string(tokens.int().cpu(), post_process, extra_symbols_to_ignore=self.hidden)
         return text
 
     def hypotheses(
         self, batch: dict[str, Any], constraints: Sequence[Sequence[Tensor]] | None = None
     ) -> list[list[dict[str, Any]]]:
-        """Return the hypotheses of each sentence of a data set's batch, as fairseq does, the best first.
+        """Return the hypotheses of each sentence of a batch as fairseq does, the best first.
 
         Raises:
-            UserError: there are constraints, which graphs cannot search with.
+            UserError: there are constraints, which a search over graphs cannot obey.
         """
         if constraints is not None:
             raise UserError("--constraints is for checkpoints, and an exported folder has graphs; leave it out")
@@ -52,11 +52,11 @@ class Search:
 
 
 class BeamSearch(Search):
-    """fairseq's search with one model or several whose probabilities are averaged.
+    """fairseq's search with one model, or several whose probabilities are averaged.
 
-    The models are prepared for inference and cannot be trained any more. Their ``graphs`` are searched with, if there
-    are any, unless constraints are asked for. Models that refine a whole translation again and again, such as the
-    Levenshtein Transformer, have one hypothesis of a sentence.
+    The models are prepared for inference, after which they cannot be trained. If there are ``graphs`` of them, these
+    are used, except for constraints. Models that refine whole translations iteratively, such as the Levenshtein
+    Transformer, have one hypothesis per sentence.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class BeamSearch(Search):
     ) -> None:
         cfg = options.cfg()
         for model in models:
-            model.prepare_for_inference_(cfg)  # does nothing the second time
+            model.prepare_for_inference_(cfg)  # has no effect the second time
         self._task = task
         self._models = list(models)
         self._device = device
@@ -79,17 +79,20 @@ class BeamSearch(Search):
         if self.refines:
             longest = min(model.max_decoder_positions() for model in models) - 1
         else:
+            # fairseq's limit with --max-len-a 0; one position is kept for the end of the sentence.
             longest = int(min(self._generator.max_len_b, self._generator.max_len - 1))
         start, prefix = target_start(task)
         limits = SearchLimits(options.beam, options.length_penalty, longest, start, tuple(prefix))
         super().__init__(task.target_dictionary, limits, graphs)
+        # mBART ends translations with a language token.
         self.hidden.add(target_end(task))
 
     @torch.no_grad()
     def hypotheses(
         self, batch: dict[str, Any], constraints: Sequence[Sequence[Tensor]] | None = None
     ) -> list[list[dict[str, Any]]]:
-        """Return what :meth:`Search.hypotheses` does, with all constraints; perhaps none for a sentence."""
+        """Return what :meth:`Search.hypotheses` does; those that meet all constraints, possibly none for a sentence."""
+        # Graphs run on the CPU, so there is nothing to move.
         if constraints is None and self._graphs is not None:
             return super().hypotheses(batch)
         batch = self._moved(batch)
@@ -101,10 +104,10 @@ class BeamSearch(Search):
     def _constrained_hypotheses(
         self, batch: dict[str, Any], constraints: Sequence[Sequence[Tensor]]
     ) -> list[list[dict[str, Any]]]:
-        """Search for hypotheses with all constraints.
+        """Search for hypotheses that meet all constraints.
 
-        The generator is asked directly, because fairseq's task of many languages refuses constraints or leaves them
-        out. It is for one batch, because the search has a state for each hypothesis.
+        The generator is called directly, because fairseq's multilingual task refuses constraints or ignores them. It
+        serves one batch only, because the search keeps a state for each hypothesis.
         """
         if self.refines:
             raise UserError("--constraints are for models that translate word by word; this one refines translations")
@@ -125,7 +128,7 @@ class BeamSearch(Search):
         return hypotheses
 
     def attention(self, batch: dict[str, Any], hypotheses: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
-        """Return what :func:`cross_attention` does of the tokens of a batch's hypotheses."""
+        """Return :func:`cross_attention` of the tokens of a batch's hypotheses."""
         return cross_attention(self._models, self._moved(batch), hypotheses, self.limits.start)
 
     def _moved(self, batch: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Checkpoints to translate with: one, or several whose probabilities are averaged."""
+"""Opens the checkpoints to translate with: one, or several whose probabilities are averaged."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def open_models(request: ModelRequest) -> LoadedModels:
-    """Open the checkpoints that a translator is asked for."""
+    """Open the checkpoints that a request names."""
     options, device = request.options, request.device
-    # 1. The task: data and languages of the first checkpoint, with which all others must agree.
+    # 1. The task, with data and languages of the first checkpoint; all others must agree.
     files = checkpoint_files(request.model)
     checkpoints = list(map(Checkpoint.open, files))
     first = checkpoints[0]
@@ -37,6 +37,7 @@ def open_models(request: ModelRequest) -> LoadedModels:
         options.text, first.cfg, task.source_dictionary, path=first.path, data=data, recorded=first.provenance
     )
     for other in checkpoints[1:]:
+        # A line is tokenized once for all models of the ensemble.
         _require_same_text(other, first, text, options.text)
 
     # 3. The models, prepared for inference, and perhaps graphs of them.
@@ -46,7 +47,7 @@ def open_models(request: ModelRequest) -> LoadedModels:
     if search.refines:
         _require_one_hypothesis(first.path, options)
     graphs = _make_graphs(models, task, request, name=":".join(files))
-    # 4. The longest line that all of them take, less the token that a task puts before it.
+    # 4. The longest line that all models accept, less the tokens that the task puts before it.
     positions = utils.resolve_max_positions(task.max_positions(), *(model.max_positions() for model in models))
     longest: int = positions[0] if isinstance(positions, tuple | list) else positions
     return LoadedModels(
@@ -56,6 +57,7 @@ def open_models(request: ModelRequest) -> LoadedModels:
         device=device,
         task=task,
         text=text,
+        # Models and graphs serve every direction; a search serves one.
         search=lambda task: BeamSearch(task, models, options.beam, device, graphs),
         longest=longest - len(source_affixes(task)[0]),
         models=models,
@@ -63,7 +65,7 @@ def open_models(request: ModelRequest) -> LoadedModels:
 
 
 def _require_same_text(other: Checkpoint, first: Checkpoint, text: TextSettings, options: TextOptions) -> None:
-    """Raise UserError where another model of an ensemble was trained with another tokenizer or other subwords."""
+    """Raise UserError if another model of an ensemble was trained with a different tokenizer or different subwords."""
     text.require(other.path, other.provenance)
     for kind in ("tokenizer", "bpe"):
         is_named = options.tokenized or getattr(options, kind) or getattr(text, kind)
@@ -75,7 +77,7 @@ def _require_same_text(other: Checkpoint, first: Checkpoint, text: TextSettings,
 
 
 def _require_one_hypothesis(path: str, options: TranslatorOptions) -> None:
-    """Raise UserError where options ask for what only a search word by word has."""
+    """Raise UserError if options ask for what only a word-by-word search has."""
     for name, is_set in (
         ("--sampling", options.beam.sampling),
         ("--constraints", options.beam.constraints is not None),
@@ -87,13 +89,14 @@ def _require_one_hypothesis(path: str, options: TranslatorOptions) -> None:
 
 
 def _make_graphs(models: list[Any], task: Any, request: ModelRequest, name: str) -> Graphs | None:
-    """Return graphs of a backend: the one that options ask for, or silently compiled ones that are in the cache.
+    """Return graphs from the backend that the options ask for, or else compiled ones if the cache has them.
 
-    Models that cannot be compiled translate as they are; int8 is refused then.
+    Models that cannot be compiled translate without graphs; for int8 this is an error.
     """
     options, device = request.options, request.device
     is_int8 = options.precision == "int8"
     is_asked_for = is_int8 or bool(options.compile)
+    # Looking one up means hashing all weights, so this is done only if any model at all has been compiled.
     may_be_cached = options.compile is None and device.type == "cpu" and not options.beam.sampling
     if not is_asked_for and not (may_be_cached and any_cached("compiled")):
         return None

@@ -1,4 +1,4 @@
-"""Lines from one language to another: cut into pieces, searched for in batches, and joined again."""
+"""Translates lines from one language to another: cuts them into pieces, searches in batches, and joins the results."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Hypothesis:
 
     Attributes:
         text: of all pieces.
-        score: fairseq's: the logarithm of the probability to base 2, divided by the length to the power of the length
-            penalty; the mean over a line's pieces.
-        tokens: also ends of sentences and those that name a language.
-        token_scores: the log-probabilities of the tokens to base 2.
-        words: of the tokenized text, before it is split into subwords; with an alignment.
-        alignment: numbers of a source word and a word, from 0.
-        attention: of each word to each source word; for the soft alignment.
+        score: fairseq's: the base-2 logarithm of the probability, divided by the length to the power of the length
+            penalty; averaged over a line's pieces.
+        tokens: including ends of sentences and language tokens.
+        token_scores: base-2 log-probabilities of the tokens.
+        words: of the tokenized text before it is split into subwords; with an alignment.
+        alignment: pairs of a source word and a word, numbered from 0.
+        attention: of each word to each source word; for soft alignments.
     """
 
     text: str
@@ -50,11 +50,11 @@ class Translation:
 
     Attributes:
         source: the line.
-        hypotheses: the best first; of an empty line one that is empty.
-        pieces: in how many it was translated; 0 for an empty line.
-        cut_off: whether the best hypothesis ends where hypotheses must end.
+        hypotheses: the best first; an empty line has an empty one.
+        pieces: the number of pieces that were translated; 0 for an empty line.
+        cut_off: whether the best hypothesis reached the maximum length.
         source_words: with an alignment.
-        unmet_constraints: those that the best hypothesis lacks -> why.
+        unmet_constraints: constraints that the best hypothesis lacks -> why.
     """
 
     source: str
@@ -72,12 +72,12 @@ class Translation:
 
 @dataclass
 class Piece:
-    """What is translated at once: a line, unless it is too long.
+    """A unit of translation: a line, or a part of one that is too long.
 
     Attributes:
-        place: of its tokens among those of the line.
-        tokens: with an end of sentence (T).
-        constraints: tokens that the translation must have.
+        place: the range of its tokens in the line.
+        tokens: with the end of the sentence (T).
+        constraints: tokens that the translation must contain.
         hypotheses: fairseq's, after the search; with ``cross_attention`` (T x S, without ends) for alignments.
     """
 
@@ -88,7 +88,7 @@ class Piece:
 
 
 class Constraint(NamedTuple):
-    """A constraint's tokens, None if no translation can have them, and why a translation may lack it."""
+    """A constraint's tokens, or None if no translation can contain them, and why a translation may lack it."""
 
     tokens: list[int] | None
     reason: str
@@ -96,11 +96,11 @@ class Constraint(NamedTuple):
 
 @dataclass
 class Line:
-    """A line while it is translated.
+    """A line that is being translated.
 
     Attributes:
         symbols: its tokens.
-        pieces: none if it is empty.
+        pieces: empty for an empty line.
         constraints: by their text.
     """
 
@@ -111,13 +111,13 @@ class Line:
 
 
 class Direction:
-    """Lines from one language to another through loaded models."""
+    """Translates lines from one language to another with loaded models."""
 
     def __init__(self, loaded: LoadedModels, source_lang: str, target_lang: str, options: TranslatorOptions) -> None:
         self.task = task_for(loaded.task, source_lang, target_lang)
         self.search: Any = loaded.search(self.task)
         self.codec = TextCodec(loaded.text, source_lang, target_lang)
-        # For constraints: the target's tokenizer and subwords for text to tokens.
+        # For constraints, which are split into tokens of the target language.
         self._target_codec = TextCodec(loaded.text, target_lang, target_lang)
         self._target_lang = target_lang
         self._subwords = loaded.text.bpe.get("bpe")
@@ -126,10 +126,12 @@ class Direction:
         self._around = loaded.around
 
     def read(self, text: str, constraints: Sequence[str]) -> Line:
-        """Return a line's pieces, and what their translations must have."""
+        """Split a line into pieces, with the constraints on their translations."""
+        # Tokens as text, with spaces between them.
         encoded = self.codec.encode(text)
         symbols = encoded.split()
         tokens = self.task.source_dictionary.encode_line(encoded, add_if_not_exist=False).long()
+        # encode_line appends one to the line; every piece needs its own.
         end_of_sentence = tokens[-1:]
         pieces = []
         for place in self._places(symbols):
@@ -141,23 +143,25 @@ class Direction:
         return line
 
     def _places(self, symbols: Sequence[str]) -> list[range]:
-        """Return the places of a line's pieces among its tokens."""
+        """Return the range of each piece in a line's tokens."""
         if not symbols:
             return []
         longest_line = self._options.max_line_tokens
+        # The model's limit includes the end of the sentence; --max-line-tokens does not.
         limit = min(longest_line or self._longest, self._longest - 1)
         if len(symbols) <= limit:
             return [range(len(symbols))]
         if not longest_line:
-            # Half as many as a hypothesis may have, so that its translation is not cut off.
+            # Half of what a hypothesis may have, so that the translation is not cut off.
             limit = min(limit, self.search.limits.max_length // 2)
         return long_lines.cut(symbols, max(1, limit))
 
     def _constrain(self, line: Line, constraints: Sequence[str]) -> None:
-        """Add to a line those constraints that can be searched for, and for all why its translation may lack them."""
+        """Add constraints to a line: tokens to search for, if possible, and why its translation may lack them."""
         dictionary = self.task.target_dictionary
+        # <unk> stands for words that are not in the dictionary; the others are not text.
         excluded = {dictionary.pad(), dictionary.unk(), *self.search.hidden}
-        possible: list[tuple[str, Tensor]] = []  # one may be asked for twice
+        possible: list[tuple[str, Tensor]] = []  # a list, because a constraint may be given twice
         for constraint in constraints:
             encoded = self._target_codec.encode(constraint)
             tokens = dictionary.encode_line(encoded, add_if_not_exist=False, append_eos=False).long()
@@ -168,6 +172,7 @@ class Direction:
             else:
                 possible.append((constraint, tokens))
 
+        # The remaining ones: why a translation may lack them, and whether to search for them at all.
         needed = sum(len(tokens) for _, tokens in possible)
         capacity = self.search.limits.max_length - len(self.search.limits.prefix)
         if len(line.pieces) > 1:
@@ -184,11 +189,12 @@ class Direction:
 
     def search_all(self, pieces: Sequence[Piece], nbest: int) -> None:
         """Find up to ``nbest`` hypotheses of every piece."""
+        # Separately, so that all other lines are translated as usual, by graphs if there are any.
         constrained = [piece for piece in pieces if piece.constraints]
         for batch, members in self._batches(constrained):
             constraints = [piece.constraints for piece in members]
             self._take_hypotheses(batch, members, self.search.hypotheses(batch, constraints), nbest)
-        # Also where the search with constraints came to no translation.
+        # Including those for which the search with constraints found no translation.
         remaining = [piece for piece in pieces if not piece.hypotheses]
         for batch, members in self._batches(remaining):
             self._take_hypotheses(batch, members, self.search.hypotheses(batch), nbest)
@@ -196,7 +202,7 @@ class Direction:
     def _take_hypotheses(
         self, batch: dict[str, Any], pieces: Sequence[Piece], hypotheses: Sequence[list[dict[str, Any]]], nbest: int
     ) -> None:
-        """Give pieces their hypotheses, and for alignments the attention of these."""
+        """Store hypotheses in their pieces, with their attention if alignments are needed."""
         for piece, of_piece in zip(pieces, hypotheses, strict=True):
             piece.hypotheses = of_piece[:nbest]
         if not self._options.alignment:
@@ -204,18 +210,19 @@ class Direction:
         tokens = [[hypothesis["tokens"] for hypothesis in piece.hypotheses] for piece in pieces]
         width = batch["net_input"]["src_tokens"].size(1)
         for piece, attention in zip(pieces, self.search.attention(batch, tokens), strict=True):
-            # Padding and the token of a language come before a piece, and its end is last.
+            # Padding and a language token come before the piece; its end of sentence comes last.
             columns = slice(width - len(piece.tokens), width - 1)
             for hypothesis, weights in zip(piece.hypotheses, attention, strict=True):
                 hypothesis["cross_attention"] = weights[:, columns]
 
     def _batches(self, pieces: Sequence[Piece]) -> Iterator[tuple[dict[str, Any], list[Piece]]]:
-        """Yield batches, as a data set makes them, and the pieces in them in order."""
+        """Yield fairseq's batches, and the pieces in each of them in order."""
         if not pieces:
             return
         tokens = [piece.tokens for piece in pieces]
         if self._around is not None:
             before, after = (torch.tensor(some).long() for some in self._around)
+            # ``after`` includes the end of the sentence.
             tokens = [torch.cat([before, of_piece[:-1], after]) for of_piece in tokens]
         lengths = list(map(len, tokens))
         dataset: Any = self.task.build_dataset_for_inference(tokens, lengths)
@@ -223,16 +230,18 @@ class Direction:
         if max_tokens is None and not self._options.batch_size:
             max_tokens = 4096
         if max_tokens is not None:
-            # A longer piece makes a larger batch, rather than an error. 1 is for the token that names a language.
+            # A piece that is too long makes batches larger, rather than fail. 1 is for a language token.
             max_tokens = max(max_tokens, max(lengths) + 1)
+        # Batches of similar lengths need little padding; a stable sort makes them reproducible.
         by_length = np.argsort(np.array(lengths), kind="stable")
         for numbers in dataset.batch_by_size(by_length, max_tokens=max_tokens, max_sentences=self._options.batch_size):
             batch = dataset.collater([dataset[number] for number in numbers])
+            # The collater reorders a batch by length; its ids say which sentence is where.
             yield batch, [pieces[number] for number in batch["id"].tolist()]
 
     def translation(self, line: Line) -> Translation:
         """Return a line's translation, made of its pieces' hypotheses."""
-        # The best of every piece, the second of every piece ..., as many as all pieces have.
+        # The best of every piece, the second best of every piece ..., as many as all pieces have.
         by_rank = list(zip(*(piece.hypotheses for piece in line.pieces), strict=False)) or [()]
         best = [output["tokens"].tolist() for output in by_rank[0]]
         unmet = {}
@@ -248,14 +257,16 @@ class Direction:
             line.text,
             hypotheses=tuple(self._hypothesis(line, outputs) for outputs in by_rank),
             pieces=len(line.pieces),
+            # Unlike max_length, tokens include the end of the sentence.
             cut_off=any(len(tokens) > self.search.limits.max_length for tokens in best),
             source_words=source_words,
             unmet_constraints=unmet,
         )
 
     def _hypothesis(self, line: Line, outputs: Sequence[dict[str, Any]]) -> Hypothesis:
-        """Join the outputs of the search for a line's pieces."""
+        """Join hypotheses of the pieces of a line."""
         texts = [self.codec.decode(self.search.text(output["tokens"])) for output in outputs]
+        # fairseq's scores are natural logarithms; its commands print them to base 2.
         scores = [float(output["score"]) / math.log(2) for output in outputs]
         details: dict[str, Any] = {}
         if self._options.token_scores:
@@ -276,13 +287,14 @@ class Direction:
         return {"tokens": tuple(tokens), "token_scores": tuple(token_scores)}
 
     def _aligned_words(self, line: Line, outputs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Return the words of a hypothesis and their alignment with those of the line."""
+        """Return the words of a hypothesis, and their alignment with the words of the line."""
         is_soft = self._options.alignment == "soft"
         source, source_words = words_of(line.symbols, self._subwords)
         words: list[str] = []
         alignment: list[tuple[Any, ...]] = []
         for piece, output in zip(line.pieces, outputs, strict=True):
             tokens = output["tokens"].tolist()
+            # Leave out rows of tokens that are not text; _take_hypotheses has left out such columns.
             visible = [place for place, token in enumerate(tokens) if token not in self.search.hidden]
             symbols = [self.task.target_dictionary[tokens[place]] for place in visible]
             target, target_words = words_of(symbols, self._subwords)
@@ -293,6 +305,7 @@ class Direction:
                 alignment += map(tuple, soft_alignment(attention, source_of_piece, target, sizes).tolist())
             else:
                 for source_word, word in hard_alignment(attention, source_of_piece, target):
+                    # Target words count from 0 in every piece; source words already count over the whole line.
                     alignment.append((source_word, len(words) + word))
             words += target_words
         return {"words": tuple(words), "attention" if is_soft else "alignment": tuple(alignment)}

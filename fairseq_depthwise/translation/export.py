@@ -1,4 +1,4 @@
-"""``fairseq-depthwise export``: a folder with all that translating takes, for programs that know nothing of fairseq."""
+"""``fairseq-depthwise export``: a folder with all that translating needs, for programs that do not know fairseq."""
 
 from __future__ import annotations
 
@@ -27,21 +27,24 @@ from fairseq_depthwise.translation.languages import (
 from fairseq_depthwise.translation.text_codec import settings_for
 from fairseq_depthwise.translation.translation_options import BeamOptions, ExportOptions, TextOptions
 
-KIND = "export"  # what the folder's marker says it is
+KIND = "export"  # as the folder's marker names it
 
 
 def export(checkpoint: Checkpoint, folder: str, options: ExportOptions, say: Callable[[str], None]) -> dict[str, Any]:
     """Export the model of a checkpoint into a folder that appears whole or not at all; return its configuration.
 
-    ``say`` is called with what is left out.
+    ``say`` is called with messages about what is left out.
     """
+    # 1. Refuse what cannot be exported.
     checkpoint.require_family()
     export_format = FORMATS[options.format].load()
     export_format.require_exportable(checkpoint)
+    # 2. Build the model, and find out how text becomes tokens.
     data, task = recorded_task(checkpoint, options.data, (options.source_lang, options.target_lang))
     require_exportable(task, checkpoint.path)
     model = checkpoint.build_model(task).float()
     text = _text(checkpoint, task, data, say)
+    # 3. Write the folder: graphs or weights, dictionaries, subwords, and the configuration that describes them.
     config = {
         "format": FORMAT,
         "architecture": checkpoint.architecture,
@@ -64,7 +67,7 @@ def export(checkpoint: Checkpoint, folder: str, options: ExportOptions, say: Cal
 
 
 def _description(task: FairseqTask, model: Any) -> dict[str, Any]:
-    """Return what a search has to know of a model: languages, special tokens, lengths and defaults."""
+    """Return what a search must know about a model: languages, special tokens, lengths and defaults."""
     source_dictionary, target_dictionary = task.source_dictionary, task.target_dictionary
     source_lang, target_lang = languages_of(task)
     before, after = source_affixes(task)
@@ -90,7 +93,7 @@ def _description(task: FairseqTask, model: Any) -> dict[str, Any]:
 
 
 class _Text(NamedTuple):
-    """How text becomes tokens, None where that is not known; and files for it -> their names in the folder."""
+    """How text becomes tokens, None if that is unknown; and the files for it -> their names in the folder."""
 
     settings: Mapping[str, Any] | None
     files: Mapping[str, str]
@@ -114,5 +117,6 @@ def _text(checkpoint: Checkpoint, task: FairseqTask, data: str, say: Callable[[s
     for option, name in SUBWORDS.items():
         if settings.bpe.get(option):
             files[text[option]] = name
+            # The name in the folder: this machine's path would mean nothing elsewhere.
             text[option] = name
     return _Text(text, files)

@@ -1,7 +1,8 @@
 """The formats of ``export``: each is declared here, and its module writes and reads it.
 
-A new format is a module with the functions ``require_exportable`` and ``write``, and ``open_models`` unless its folders
-are read as checkpoints, and a line of :data:`FORMATS`. Nothing here imports torch: ``--help`` lists the formats.
+A new format is a line in :data:`FORMATS` and a module with the functions ``require_exportable`` and ``write``, and
+``open_models`` unless its folders are read like checkpoints. Nothing here imports PyTorch, as ``--help`` lists the
+formats.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ class ExportFormat(NamedTuple):
 
     Attributes:
         help: what is written, for ``--format``.
-        file: a file that folders of this format have, and no others.
+        file: a file that only folders of this format have.
         module: writes and reads it.
-        extra: the extra of the installation that it needs, and the packages in it.
+        extra: the installation's extra that it needs, then the packages in it.
         has_int8: whether matrix products can be in int8.
-        is_checkpoint: whether folders are read as checkpoints.
+        is_checkpoint: whether folders are read like checkpoints.
     """
 
     help: str
@@ -60,12 +61,12 @@ def format_of(folder: str) -> ExportFormat | None:
     """Return the format of an exported folder; None for everything else.
 
     Raises:
-        UserError: a checkpoint is in the folder, too.
+        UserError: the folder also has a checkpoint.
     """
     if not folder or not os.path.isfile(os.path.join(folder, CONFIG)):
         return None
     require_one_model(folder)
-    if os.path.isfile(os.path.join(folder, BEST)):  # beside the configuration of another program
+    if os.path.isfile(os.path.join(folder, BEST)):  # the configuration is another program's
         return None
     for export_format in FORMATS.values():
         if os.path.exists(os.path.join(folder, export_format.file)):
@@ -74,6 +75,6 @@ def format_of(folder: str) -> ExportFormat | None:
 
 
 def format_of_graphs(folder: str) -> ExportFormat | None:
-    """Return the format of a folder that is not read as a checkpoint; None for everything else."""
+    """Return the format of an exported folder that is not read like a checkpoint; None for everything else."""
     export_format = format_of(folder)
     return None if export_format is None or export_format.is_checkpoint else export_format

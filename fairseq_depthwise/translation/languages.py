@@ -25,7 +25,7 @@ def recorded_task(
 ) -> tuple[str, FairseqTask]:
     """Return the data folder and the task for one direction.
 
-    Without ``data``, try each place where the recorded folder may be now; use the first whose dictionaries match.
+    Without ``data``, try all places where the recorded folder may be now; take the first with the right dictionaries.
 
     Args:
         languages: source and target language. Either may be None if the checkpoint leaves only one choice.
@@ -34,6 +34,7 @@ def recorded_task(
         raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
     task_cfg = checkpoint.cfg.get("task")
     folders = [data] if data else data_folders(getattr(task_cfg, "data", None), checkpoint.path)
+    # If all fail, the first error is reported: that folder is the one that the training recorded.
     errors: list[Exception] = []
     for folder in folders:
         try:
@@ -58,6 +59,7 @@ def _task_in(data: str, checkpoint: Checkpoint, languages: tuple[str | None, str
         )
     trained_pair = (getattr(task_cfg, "source_lang", None), getattr(task_cfg, "target_lang", None))
     if issubclass(task_class, TranslationMultiSimpleEpochTask):
+        # Such a training has --lang-pairs; its source_lang and target_lang are for generation only.
         trained_pair = _trained_pair(task_cfg, languages, checkpoint.path)
     elif None in trained_pair and os.path.isdir(data):
         # Without --source-lang and --target-lang, fairseq took the only pair of the data folder.

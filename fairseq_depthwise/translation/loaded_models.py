@@ -1,4 +1,4 @@
-"""What a translator translates with: models in memory, their task, how text becomes tokens, and a search."""
+"""What a translator needs: models in memory, their task, a search, and how text becomes tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairseq_depthwise.translation.translation_options import TranslatorOptions
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """What a translator is asked for; the fields are the arguments of ``LoadedTranslator``."""
+    """A request for a translator; its fields are the arguments of ``LoadedTranslator``."""
 
     model: str
     data: str | None
@@ -33,14 +33,14 @@ class LoadedModels:
 
     Attributes:
         files: checkpoints, or the exported folder.
-        identified_by: the files whose digests tell the models from others.
+        identified_by: files whose digests identify the models.
         data: the folder with the dictionaries.
-        task: of the first model, for the direction that was asked for.
+        task: of the first model, for the requested direction.
         text: how text becomes tokens.
-        search: returns what is asked for hypotheses, given a task for any direction.
-        longest: source tokens that all models take, the end of the sentence among them.
-        models: none of an exported folder.
-        around: what no task puts before and after a source sentence.
+        search: returns the search for a direction, given the task for it.
+        longest: the most source tokens that all models accept, including the end of the sentence.
+        models: empty for graphs.
+        around: tokens before and after each source sentence, if no task adds them.
     """
 
     files: list[str]

@@ -1,4 +1,4 @@
-"""Raw text to the tokens that a model was trained with, and back."""
+"""Converts raw text to the tokens that a model was trained with, and back."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from fairseq_depthwise.translation.translation_options import TextOptions
 
 log = logging.getLogger(__name__)
 
-#: What ``--post-process`` of fairseq calls the subwords of each kind, and how they mark what they are a part of: by
-#: their begin, or by their end.
+#: Kind of subwords, as in fairseq's ``--post-process`` -> the mark at the beginning of tokens that begin a word, and
+#: the mark at the end of tokens that do not end one.
 MARKS = {"sentencepiece": ("\u2581", ""), "subword_nmt": ("", "@@"), "fastbpe": ("", "@@")}
 
-#: fairseq's option that names the learned subwords of each kind; the first kind is the one that a file stands for.
+#: Kind of subwords -> fairseq's option for its file; if only a file is given, the first kind with that option.
 _FILES = {"subword_nmt": "bpe_codes", "sentencepiece": "sentencepiece_model", "fastbpe": "bpe_codes"}
 
-#: What a record may say without the user's word -> its options that are read. Others look for files in the network.
+#: Recorded tokenizers and subwords that are used without being asked for -> the recorded options that are read. Others
+#: might download files.
 _RECORDED = {
     **dict.fromkeys(("nltk", "space", "moses_normalized", "bytes", "characters"), ()),
     "moses": ("moses_no_dash_splits", "moses_no_escape"),
@@ -38,14 +39,14 @@ _RECORDED = {
     "fastbpe": ("bpe_codes",),
 }
 
-_MOST_WORDS = 100_000  # words that subword-nmt may remember
+_MOST_WORDS = 100_000  # the most words in subword-nmt's cache
 
-#: What is more than a word, such as a page of Chinese, becomes several.
+#: Splits what is too long for a word, such as a page of Chinese.
 _LONG_WORD = re.compile(r"(\S{1000})(?=\S)")
 
 
 def post_process_for(dictionary: Dictionary) -> str | None:
-    """Return what makes words of the entries: ``sentencepiece``, ``subword_nmt``, or None where they are words."""
+    """Return the ``--post-process`` that turns entries into words: ``sentencepiece`` or ``subword_nmt``, else None."""
     for name, (begin, end) in MARKS.items():
         if any(symbol.startswith(begin) and symbol.endswith(end) for symbol in dictionary.symbols):
             return name
@@ -54,19 +55,19 @@ def post_process_for(dictionary: Dictionary) -> str | None:
 
 @dataclass(frozen=True)
 class TextSettings:
-    """The same after the record was looked at: options of fairseq's tokenizer and subwords, empty for none."""
+    """Options of fairseq's tokenizer and subwords, from the user and the training's record; empty for none."""
 
     tokenizer: Mapping[str, Any]  # with its name as "tokenizer"
     bpe: Mapping[str, Any]  # with its name as "bpe"
 
     def require(self, path: str, recorded: provenance.Record) -> None:
-        """Raise UserError where the checkpoint ``path`` records another tokenizer, or other subwords."""
+        """Raise UserError if the checkpoint ``path`` records a different tokenizer or different subwords."""
         needed = self.bpe.get(_FILES.get(self.bpe.get("bpe", ""), ""), "these options")
         provenance.require_same(path, recorded, provenance.of_text(self.tokenizer, self.bpe), needed)
 
     @cached_property
     def subwords(self) -> Any:
-        """fairseq's object for the subwords, the same for every direction; None for none."""
+        """fairseq's object for subwords, shared by all directions; None without subwords."""
         return encoders.build_bpe(Namespace(**self.bpe))
 
 
@@ -79,7 +80,7 @@ def settings_for(
     data: str,
     recorded: provenance.Record = MappingProxyType({}),
 ) -> TextSettings:
-    """Return what is given, and for the rest what a training recorded in ``cfg``, with files in or beside ``data``."""
+    """Return the options' settings, or else those that training recorded in ``cfg``, with files in or near ``data``."""
     if options.tokenized:
         return TextSettings({}, {})
     settings = TextSettings(
@@ -108,6 +109,7 @@ def _subwords(
 ) -> dict[str, Any]:
     """Return the subwords' part of the settings."""
     files: dict[str, str] = {}
+    # 1. Files named by options; two kinds of subwords share one option.
     for option in dict.fromkeys(_FILES.values()):
         file = getattr(options, option)
         if file and not os.path.isfile(file):
@@ -115,6 +117,7 @@ def _subwords(
         if file:
             files[option] = file
 
+    # 2. The kind: the option's, or the training's, or that of the file named by an option.
     name, recorded = options.bpe, provenance.settings_in("bpe", cfg)
     if name is None and not recorded.keys() & files.keys():
         name = next((kind for kind, option in _FILES.items() if option in files), None)
@@ -125,6 +128,7 @@ def _subwords(
         if option != needed:
             raise UserError(f"{_flag(option)} is given, and --bpe {kind or 'none'} does not read it; leave one out")
 
+    # 3. Its file: the option's, or the recorded one, wherever it is now. "???" is OmegaConf's mark of a missing value.
     if needed is not None:
         recorded_file = settings.get(needed, "???")
         if needed in files:
@@ -134,6 +138,7 @@ def _subwords(
         else:
             moved = moved_file(str(recorded_file), path, data, _flag(needed), record.get(needed))
             settings[needed] = os.path.abspath(moved)
+    # 4. Refuse a dictionary of subwords if nothing says how to split text into them.
     kind_in_dictionary = post_process_for(dictionary)
     if kind is None and options.bpe is None and kind_in_dictionary is not None:
         raise UserError(
@@ -144,7 +149,7 @@ def _subwords(
 
 
 class TextCodec:
-    """Text to tokens of one language, and tokens of another to text, as fairseq-interactive does it."""
+    """Converts text to tokens of one language, and tokens of another to text, as fairseq-interactive does."""
 
     def __init__(self, settings: TextSettings, source_lang: str, target_lang: str) -> None:
         languages = {"source_lang": source_lang, "target_lang": target_lang}
@@ -158,7 +163,7 @@ class TextCodec:
             line = self._tokenizer.encode(line)
         if self._bpe is None:
             return line
-        # subword-nmt caches every word that it has split, and takes quadratic time for a word.
+        # subword-nmt caches every word, and takes time quadratic in a word's length.
         cache = getattr(getattr(self._bpe, "bpe", None), "cache", None)
         if cache is not None:
             line = _LONG_WORD.sub(r"\1 ", line)
@@ -168,7 +173,7 @@ class TextCodec:
         return tokens
 
     def decode(self, tokens: str) -> str:
-        """Return the text of tokens, one line; of bytes it could be more."""
+        """Return the text of tokens as one line; byte-level subwords could give several."""
         text: str = tokens if self._bpe is None else self._bpe.decode(tokens)
         text = text if self._tokenizer is None else self._tokenizer.decode(text)
         return text.replace("\n", " ")
@@ -177,10 +182,11 @@ class TextCodec:
 def _settings_of(
     kind: str, option: str | None, cfg: Mapping[str, Any], known: Mapping[str, Any], path: str
 ) -> dict[str, Any]:
-    """Return the tokenizer or the subwords that an option names; otherwise the recorded ones.
+    """Return the tokenizer or subwords that an option names, or else the recorded ones.
 
-    Recorded are used only those that read nothing but files of this machine.
+    Recorded ones are used only if they read nothing but local files.
     """
+    # A checkpoint may be a stranger's, and must not decide what is downloaded.
     all_recorded = provenance.settings_in(kind, cfg)
     safe_options = (kind, *_RECORDED.get(str(all_recorded.get(kind)), ()))
     recorded = {name: value for name, value in all_recorded.items() if name in safe_options}

@@ -1,4 +1,4 @@
-"""Options of translating and exporting, on the command line and in programs. Nothing here imports torch."""
+"""Options of translating and exporting, on the command line and in programs. Nothing here imports PyTorch."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
-#: Converts a length penalty. Within these bounds the scores of up to 100,000 tokens are finite in float32.
+#: Converts a length penalty. Within these limits, scores of up to 100,000 tokens are finite in float32.
 as_length_penalty = between(-5, 5)
 
 
 def refuse_pairs(*pairs: tuple[str, str, Any]) -> None:
-    """Raise UserError for the first of pairs (option, option, whether both are set) where both are."""
+    """Raise UserError for the first pair of options that are both set; ``pairs``: option, option, whether both are."""
     for first, second, both in pairs:
         if both:
             raise UserError(f"{first} does not go with {second}; leave one of them out")
 
 
 def refuse_without(*pairs: tuple[str, str, Any]) -> None:
-    """Raise UserError for the first of pairs (option, needed option, whether that is missing) where it is missing."""
+    """Raise UserError for the first option that lacks another; ``pairs``: option, the other, whether it is missing."""
     for option_name, needed, is_missing in pairs:
         if is_missing:
             raise UserError(f"{option_name} is for {needed}; add it")
@@ -34,7 +34,7 @@ def refuse_without(*pairs: tuple[str, str, Any]) -> None:
 
 @dataclass(frozen=True)
 class BeamOptions(CheckedOptions):
-    """How hypotheses are searched; all defaults but the first two are fairseq's."""
+    """How hypotheses are searched for; all defaults but the first two are fairseq's."""
 
     TITLE: ClassVar[str] = "search"
 
@@ -58,25 +58,26 @@ class BeamOptions(CheckedOptions):
     )
 
     def cfg(self) -> DictConfig:
-        """Return fairseq's whole configuration, with these options in it."""
+        """Return fairseq's complete configuration with these options."""
         from fairseq.dataclass.configs import FairseqConfig
         from omegaconf import OmegaConf
 
         cfg = OmegaConf.structured(FairseqConfig)
         search = {"beam": self.beam, "lenpen": self.length_penalty, "max_len_b": self.max_length}
+        # In fairseq -1 means all tokens.
         cfg.generation.update(search | {"sampling": self.sampling, "sampling_topk": self.sampling_topk or -1})
         return cfg
 
 
 @dataclass(frozen=True)
 class TextOptions(CheckedOptions):
-    """How text becomes tokens; None leaves it to what the training recorded."""
+    """How text becomes tokens; None stands for what the training recorded."""
 
     TITLE: ClassVar[str] = "text processing"
 
     tokenizer: str | None = option(None, "as fairseq's: moses, space, nltk; or none", metavar="NAME")
     bpe: str | None = option(None, "as fairseq's: subword_nmt, sentencepiece, ...; or none", metavar="NAME")
-    # Of what is in these files there are digests.
+    # Digests cover the contents of these files, so their names do not matter.
     bpe_codes: str | None = option(None, "codes of subword-nmt", metavar="FILE", changes_result=False)
     sentencepiece_model: str | None = option(None, "model of SentencePiece", metavar="FILE", changes_result=False)
     tokenized: bool = option(

@@ -31,6 +31,7 @@ def write_pair_of_texts(prefix: Path, steps_of_sentences: list[int], generator: 
 def draw_sentence(steps: int, generator: random.Random) -> tuple[str, str]:
     """Draw a cycle and a query of ``steps`` steps; return the source sentence and the answer."""
     cycle = generator.sample(SYMBOLS, PAIRS)
+    # The last symbol is followed by the first.
     pairs = [f"{symbol} {cycle[(place + 1) % PAIRS]}" for place, symbol in enumerate(cycle)]
     # Their order says nothing of the cycle.
     generator.shuffle(pairs)

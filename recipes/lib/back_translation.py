@@ -66,6 +66,7 @@ def dictionaries(options: argparse.Namespace) -> None:
     if options.tag and f"\n{options.tag} " not in f"\n{source}":
         entries = source.split("\n")[:-1]  # not splitlines(): tokens may contain other line separators
         fillers = [index for index, entry in enumerate(entries) if entry.startswith(_FILLER)]
+        # Fillers never occur in text, so the tag can take the number of one.
         if fillers:
             entries[fillers[0]] = f"{options.tag} 1"
         else:

@@ -85,6 +85,7 @@ def clean_corpus(options: argparse.Namespace) -> None:
     if options.raw:
         endings += [f"raw.{language}" for language in options.languages]
     with ExitStack() as stack:
+        # All files appear once all pairs are written; after a failure none does.
         files = [stack.enter_context(atomic_write(f"{options.output}.{ending}")) for ending in endings]
         for chunk in tokenized(pairs, options.tokenize, options.languages, options.jobs):
             # Both sides as tokens, then both as they are: in the order of the files.
@@ -106,6 +107,7 @@ def clean_corpus(options: argparse.Namespace) -> None:
 
 def paired(source: str, target: str) -> Iterator[Pair]:
     """Yield the lines of two texts together; raise UserError if one ends before the other."""
+    # Not zip(), so that the error can say which text is longer.
     targets = read_text(target)
     count = 0
     for source_line in read_text(source):

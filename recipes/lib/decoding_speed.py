@@ -85,12 +85,14 @@ def measure_speed(recipe_name: str, name: str) -> None:
     work = Path(os.environ["WORK"])
     if recipe.many:
         raise UserError(f"--speed is for recipes of one language pair, and {recipe_name} has many; leave it out")
+    # 1. Load the models.
     seed = seeds_to_evaluate(work, name)[0]
     settings = decoding_settings(system)
     # All models are loaded before the first turn.
     decoders = {}
     for label, checkpoint in _checkpoints(recipe_name, name, system, seed).items():
         decoders[label] = _decoder(recipe, checkpoint, work / "data-bin", settings)
+    # 2. Measure.
     sentences: dict[str, list[float]] = {}
     tokens: dict[str, list[float]] = {}
     for label, rounds in take_turns(decoders, settings.rounds).items():
@@ -100,6 +102,7 @@ def measure_speed(recipe_name: str, name: str) -> None:
     test = read_lines(str(work / "data-bin" / "tests.txt"))[0]
     device = _device_name(settings)
     threads = torch.get_num_threads()
+    # 3. Write and print.
     document = {
         "recipe": recipe_name,
         "system": name,
@@ -161,6 +164,7 @@ def _checkpoints(recipe: str, name: str, system: System, seed: str) -> dict[str,
 def _decoder(recipe: Recipe, checkpoint: Path, data: Path, settings: Settings) -> Callable[[], Speed]:
     """Return a function that translates the first test set with a model, as fairseq-generate does, and its speed."""
     source, target = languages_of(data)
+    # Options of fairseq-generate, parsed by its own parser.
     words = [str(data), "--path", str(checkpoint), "--source-lang", source, "--target-lang", target]
     words += [*recipe.text_options(data), "--beam", str(recipe.beam), "--lenpen", str(recipe.length_penalty)]
     if settings.max_tokens:
@@ -191,6 +195,7 @@ def _decoder(recipe: Recipe, checkpoint: Path, data: Path, settings: Settings) -
 
         seconds = timed(search, settings.device)
         # Of n hypotheses the first is the best.
+        # Generated tokens, not the reference's: longer output is more work.
         tokens = sum(len(best["tokens"]) for best, *_ in hypotheses)
         return Speed(sentences / seconds, tokens / seconds)
 
@@ -222,6 +227,7 @@ def _table(
         row = {"system": name, "published": published.get(name, "")}
         table.add(row | {"sentences/s": _range(sentences[name], 2), "target tokens/s": _range(tokens[name], 2)})
     if len(sentences) > 1:
+        # Ratios within rounds, in which both systems run at the same speed of the machine.
         of_sentences = _range(ratios(*sentences.values()), 3)
         of_tokens = _range(ratios(*tokens.values()), 3)
         table.add({"system": "ratio", "sentences/s": of_sentences, "target tokens/s": of_tokens})

@@ -37,6 +37,7 @@ def language_scores(documents: Mapping[str, Mapping[str, Any]], place: int, base
     """
     scores: Scores = {group: {} for group in GROUPS}
     for name, document in documents.items():
+        # "en-xx/de" or "zero-shot/de-fr"
         group, _, languages = name.partition("/")
         run = document["metrics"]["sacrebleu"][place]
         score = run["score"] if baseline is None else run["baseline_scores"].get(baseline)
@@ -80,6 +81,7 @@ def language_report(
             table.add({"direction": f"{group} {name}", "score": f"{score.score:.2f}"})
         summary = summarize(by_name, base[group] if base else None)
         means = {f"mean over {len(by_name)}": summary["mean"]}
+        # Means were published only for directions from and to English.
         if group in published_base:
             means["bleu94"] = summary["bleu94"]
             means["bleu4"] = summary["bleu4"]

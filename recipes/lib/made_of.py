@@ -1,6 +1,6 @@
-"""What a file was computed from, in ``FILE.made_of.json`` beside it, so that it is computed anew where that changes.
+"""Records what a file was computed from, in ``FILE.made_of.json`` beside it, so that it is made again if that changes.
 
-Inputs are compared by their digests: paths and dates are the same after another file was copied there with its date.
+Inputs are compared by digest: path and date may stay the same when another file is copied there with its date.
 For scripts, ``python made_of.py TEXT...`` prints one digest of files, folders, and archives of texts.
 """
 
@@ -18,7 +18,7 @@ from text_streams import place_of
 
 from fairseq_compat.provenance import file_digest
 
-#: Name of an input -> its digest or, of options, their values.
+#: Name of an input -> its digest, or for options their values.
 Inputs = Mapping[str, object]
 
 
@@ -28,7 +28,7 @@ def digests(files: Iterable[Path | str]) -> dict[str, str]:
 
 
 def digests_in(words: Iterable[object]) -> list[str]:
-    """Return words of a command line, with digests in the place of files."""
+    """Return words of a command line, with files replaced by their digests."""
     digested = []
     for word in map(str, words):
         digested.append(file_digest(word) if Path(word).is_file() else word)
@@ -36,12 +36,13 @@ def digests_in(words: Iterable[object]) -> list[str]:
 
 
 def digest_of_all(names: Iterable[str]) -> str:
-    """Return one digest of texts and folders: of the contents of their files, without logs, in order."""
+    """Return one digest of texts and folders: of the contents of all their files, except logs, in order."""
     digest = hashlib.sha256()
     for name in names:
         path = Path(place_of(name)[0])
         files = [path]
         if path.is_dir():
+            # Logs contain dates, so they always differ.
             files = sorted(file for file in path.rglob("*") if file.is_file() and file.suffix != ".log")
         for file in files:
             digest.update(f"{file_digest(str(file))}\n".encode())
@@ -49,7 +50,7 @@ def digest_of_all(names: Iterable[str]) -> str:
 
 
 def is_made_of(file: Path, inputs: Inputs) -> bool:
-    """Return whether a file is there, whole, and was made of these inputs."""
+    """Return whether a file exists, is complete, and was made from these inputs."""
     try:
         recorded = json.loads(_record_of(file).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -59,7 +60,7 @@ def is_made_of(file: Path, inputs: Inputs) -> bool:
 
 @contextmanager
 def making(file: Path, inputs: Inputs) -> Iterator[None]:
-    """Record at the end of the block that a file was made in it of these inputs; until then nothing is recorded."""
+    """Record, at the end of the block, that a file was made from these inputs; until then nothing is recorded."""
     record = _record_of(file)
     # A file that is being made, or whose making failed, counts as missing.
     record.unlink(missing_ok=True)

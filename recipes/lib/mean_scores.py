@@ -27,6 +27,7 @@ def mean_scores(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, list[di
     for metric, runs in first["metrics"].items():
         means[metric] = []
         for place, run in enumerate(runs):
+            # All test sets have the same seeds in the same order.
             over_tests = [document["metrics"][metric][place] for document in documents.values()]
             mean = fmean(scored["score"] for scored in over_tests)
             # A difference of means needs the baseline's scores on all test sets.

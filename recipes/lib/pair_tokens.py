@@ -15,7 +15,7 @@ from itertools import islice
 
 Pair = tuple[str, str]
 
-#: Pairs that travel to a process together.
+#: The number of pairs that are sent to a process together.
 CHUNK = 2000
 
 _CHINESE = r"[\u2e80-\u2fdf\u3000-\u303f\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]"
@@ -25,15 +25,17 @@ _BETWEEN_CHINESE = re.compile(rf"(?<={_CHINESE}) +(?={_CHINESE})")
 def tokenized(
     pairs: Iterable[Pair], kind: str, languages: Sequence[str], jobs: int
 ) -> Iterator[list[tuple[str, str, str, str]]]:
-    """Yield lists of pairs in their order, each pair tokenized and as it is; pairs are read as they are used."""
+    """Yield lists of pairs in order, each tokenized and as it was; pairs are read only as they are needed."""
     iterator = iter(pairs)
+    # Lists of CHUNK pairs, until an empty one.
     chunks = iter(lambda: list(islice(iterator, CHUNK)), [])
     work = partial(_tokenized, kind, tuple(languages))
     if jobs == 1:
         yield from map(work, chunks)
         return
-    # Some chunks wait for each process, not all of the corpus.
+    # Only a few chunks wait for processes, not the whole corpus.
     with ProcessPoolExecutor(jobs, initializer=_follow_parent) as pool:
+        # Three chunks per process: one in progress, and others ready when it is done.
         waiting = deque(pool.submit(work, chunk) for chunk in islice(chunks, 3 * jobs))
         while waiting:
             yield waiting.popleft().result()
@@ -41,7 +43,7 @@ def tokenized(
 
 
 def _follow_parent() -> None:
-    """Leave Ctrl-C to the parent, and end with it, also by SIGKILL; a process that stayed would hold its locks."""
+    """Leave Ctrl-C to the parent, and end with it, even if it is killed; a process that stayed would hold its locks."""
     # The terminal sends Ctrl-C to all processes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -49,6 +51,7 @@ def _follow_parent() -> None:
 
 def _end_with_parent() -> None:
     if (parent := multiprocessing.parent_process()) is not None:
+        # Returns when the parent has ended, for whatever reason.
         parent.join()
         os._exit(1)
 
@@ -58,6 +61,7 @@ def _tokenized(kind: str, languages: tuple[str, ...], chunk: list[Pair]) -> list
     return [(source(pair[0]), target(pair[1]), *pair) for pair in chunk]
 
 
+# Cached because Moses reads files to build a tokenizer.
 @cache
 def tokenizer(kind: str, language: str) -> Callable[[str], str]:
     """Return a function that tokenizes a line.
@@ -78,7 +82,7 @@ def tokenizer(kind: str, language: str) -> Callable[[str], str]:
         return join_compounds
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-    # The others are those of Moses.
+    # The remaining kinds use Moses.
     moses = MosesTokenizer(language)
     if kind == "moses-escaped":
         return lambda line: str(moses.tokenize(line, return_str=True))

@@ -18,7 +18,7 @@ from recipe_step import run_step
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 
-#: Lines that are split together, by all threads.
+#: The number of lines that all threads split together.
 CHUNK = 100_000
 
 
@@ -55,13 +55,13 @@ def learn(options: argparse.Namespace) -> None:
             minloglevel=2,
         )
     except RuntimeError as error:
-        # SentencePiece's sentence, without its place in the source, says how many entries the characters need.
+        # Without its place in the source, SentencePiece's message says how many entries the characters need.
         reason = str(error).rpartition("] ")[2]
         raise UserError(f"VOCABULARY={options.size}: {reason}") from error
     content = model.getvalue()
     pieces = sentencepiece.SentencePieceProcessor(model_proto=content)
     with atomic_write(f"{options.output}.dict.txt") as file:
-        # fairseq has its own <unk>, <s> and </s>; it asks for a count and uses it for nothing here.
+        # fairseq has its own <unk>, <s> and </s>. It requires counts, but does not use them here.
         file.writelines(
             f"{pieces.id_to_piece(entry)} 1\n".encode()
             for entry in range(pieces.get_piece_size())
@@ -72,10 +72,11 @@ def learn(options: argparse.Namespace) -> None:
 
 
 def spread(texts: list[str], most: int) -> Iterator[str]:
-    """Yield at most so many lines of all texts, evenly spread; SentencePiece's own sample differs each time."""
+    """Yield at most ``most`` lines of all texts, evenly spread; SentencePiece's own sample differs every time."""
     # A first pass counts, so that the second can choose every n-th line.
     count = sum(1 for _ in _lines(texts))
     for number, line in enumerate(_lines(texts)):
+        # True for ``most`` of the ``count`` lines: whenever number * most / count reaches another whole number.
         if count <= most or number * most // count < (number + 1) * most // count:
             yield line.rstrip("\n")
 

@@ -147,6 +147,7 @@ class Plan:
         for system in self.systems:
             system_of(self.recipe, system.partition("-")[0])
         table = self.table
+        # 1. Every system that is named must be one of the plan's.
         comparisons = [table.primary, *table.secondary]
         named = {*table.seeds_of}
         for pair in [*table.tuned_as.items(), *table.pairs]:
@@ -156,7 +157,7 @@ class Plan:
                 named |= {difference.system, difference.base}
         for system in sorted(named - self.systems.keys()):
             raise UserError(f"{path} names {system}, which is none of its systems: {', '.join(self.systems)}")
-        # A system is tuned by its own grid, or by that of a system that has one.
+        # 2. A system is tuned by its own grid, or by that of a system that has one.
         for system in self.systems:
             if self.tuned_as(self.tuned_as(system)) != self.tuned_as(system):
                 raise UserError(
@@ -164,6 +165,7 @@ class Plan:
                 )
             if len({*self.seeds(system)}) < len(self.seeds(system)):
                 raise UserError(f"{path} gives {system} a seed twice: {self.seeds(system)}")
+        # 3. Metrics must be known.
         for metric in self.metrics:
             if metric not in METRICS:
                 raise UserError(f"{path}: there is no metric {metric!r}; the metrics are {', '.join(METRICS)}")
@@ -199,6 +201,7 @@ class Plan:
         for axis, value in run.values or ():
             steps = sorted({*self.axes[axis], *self.table.beyond.get(axis, [])})
             place = steps.index(value)
+            # Includes the value itself; ``grid`` drops combinations that it has already.
             for step in steps[max(place - 1, 0) : place + 2]:
                 values = dict(run.values or ()) | {axis: step}
                 yield Run(run.system, run.seed, tuple(values.items()))
@@ -221,6 +224,7 @@ class Plan:
         """Yield all trainings: the grids, a combination of all systems before the next, then the seeds."""
         grids = [self.grid(system) for system in self.systems if self.tuned_as(system) == system]
         # A grid of one combination is not trained: there is nothing to choose.
+        # Combination by combination, so that a plan stopped early has treated all systems alike.
         for combination in itertools.zip_longest(*(grid for grid in grids if len(grid) > 1)):
             for run in combination:
                 if run is not None:
@@ -256,6 +260,7 @@ class Plan:
         system = system_of(self.recipe, run.system.partition("-")[0])
         # Trainings of the grid are shorter.
         updates = self.table.updates.grid if run.values else self.table.updates.final
+        # Options may name a share of the updates; trainings of the grid have fewer.
         options = self.systems[run.system].format(quarter=updates // 4, seven_tenths=updates * 7 // 10)
         source, target = languages_of(work / "data-bin")
         command = [sys.executable, "-m", "fairseq_depthwise", "train", f"{work}/protocol-bin", "--arch", system.arch]
@@ -274,5 +279,6 @@ class Plan:
 
 def loss_of(result: Mapping[str, Any]) -> float:
     """Return the validation loss at the end; infinite for a training that ended with an error."""
+    # A failed training counts as worse than any other, so that the grid goes on without it.
     loss = math.inf if "failed" in result else float(result["valid"][-1][1])
     return loss if math.isfinite(loss) else math.inf

@@ -1,4 +1,4 @@
-"""What steps of a recipe have in common: errors of one sentence, settings of the environment, places of files."""
+"""What steps of a recipe share: errors of one sentence, settings from the environment, places of files."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def run_step(step: Callable[[], object]) -> None:
 
 
 def safe_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment for a Python with ``-m``, which would run modules of the current folder otherwise."""
+    """Return the environment for ``python -m``, which would otherwise run modules in the current folder."""
     return {**environment, "PYTHONSAFEPATH": "1"}
 
 
 def run_command_line(*words: object, **options: Any) -> None:
     """Run ``fairseq-depthwise WORD...``, with options of ``subprocess.run``; raise UserError if it fails."""
     command = [sys.executable, "-m", "fairseq_depthwise", *map(str, words)]
-    # Its own environment, where translations share GPUs.
+    # Translations that share GPUs pass an environment of their own.
     environment = safe_environment(options.pop("env", os.environ))
     if status := subprocess.run(command, env=environment, **options).returncode:
         raise UserError(f"fairseq-depthwise {words[0]} ended with status {status}; what it printed above says why")
@@ -36,7 +36,7 @@ def run_command_line(*words: object, **options: Any) -> None:
 
 def whole_number(environment: Mapping[str, str], name: str, default: int, lowest: int = 1) -> int:
     """Return a setting of the environment; raise UserError if it is no whole number of at least ``lowest``."""
-    # A variable that is empty counts as none.
+    # An empty variable counts as unset.
     text = environment.get(name) or str(default)
     if not text.isdecimal() or int(text) < lowest:
         raise UserError(f"{name}={text} is not a whole number of at least {lowest}")
@@ -65,7 +65,7 @@ def run_folder(environment: Mapping[str, str], system: str, seed: str | None = N
 
 def languages_of(data: Path) -> tuple[str, str]:
     """Return source and target language of binarized data; raise UserError unless it has exactly one pair."""
-    # Of train.en-de.de.idx the second part.
+    # The second part of train.en-de.de.idx.
     pairs = {path.name.split(".")[1] for path in data.glob("train.*-*.*.idx")}
     if len(pairs) != 1:
         raise UserError(f"{data} has training data of {len(pairs)} language pairs; one is needed: prepare it again")

@@ -1,4 +1,4 @@
-"""The recipes: their languages, their systems, and how they are scored, as ``recipes/recipes.toml`` has them."""
+"""The recipes of ``recipes/recipes.toml``: their languages, their systems, and how they are scored."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Recipe:
         systems: by name.
         metrics: of ``fairseq-depthwise score``, the paper's first.
         languages: source and target; ``SOURCE`` and ``TARGET`` say otherwise where ``prepare.sh`` takes them.
-        text: options that say how raw text becomes tokens, beside the file of subwords; they are saved in checkpoints,
-            so that ``fairseq-depthwise translate`` needs none of them.
-        subwords: that option and its file in ``data-bin``; none for text whose words are the vocabulary.
+        text: options that say how raw text becomes tokens, except the file of subwords; checkpoints record them, so
+            that ``fairseq-depthwise translate`` needs none of them.
+        subwords: the option for the file of subwords, and its name in ``data-bin``; empty if tokens are words.
         beam, length_penalty: of evaluation.
-        needs_gpu: whether a CPU would take more than days.
-        many: whether it is one model for many languages.
+        needs_gpu: whether training on a CPU would take days.
+        many: whether one model is trained for many languages.
     """
 
     systems: dict[str, System]
@@ -88,7 +88,7 @@ def system_of(recipe: str, name: str) -> System:
 
 
 def baselines_of(recipe: str, system: System) -> list[str]:
-    """Return the system's baseline, that one's own baseline, and so on."""
+    """Return the system's baseline, the baseline of that, and so on."""
     baselines = []
     while system.baseline is not None:
         baselines.append(system.baseline)

@@ -6,7 +6,7 @@ from fairseq_depthwise.tables import Table, aligned
 
 
 class ResultTable(Table):
-    """Rows of cells by the names of their columns, printed without the columns that no row has a cell of."""
+    """Rows of cells by the names of their columns; columns without any cell are not printed."""
 
     def text(self) -> str:
         columns = zip(self.columns, *self.rows, strict=True)

@@ -1,10 +1,10 @@
-"""Parallel text that comes without test set, split so that nobody's copy depends on chance or on the order of lines.
+"""Splits parallel text that has no test set, in a way that depends neither on chance nor on the order of lines.
 
     python split_pairs.py --pair SOURCE TARGET --languages de en --held-out 2000 --output FOLDER
 
-The pairs whose target sentences have the smallest SHA-1 are held out, one translation of each; the smallest make the
-test set, the next the validation set. Whatever has the same source or target, case and punctuation aside, is left out
-of the training set.
+The pairs whose target sentences have the smallest SHA-1 are held out, with one source each; the smallest make the test
+set, the next ones the validation set. All pairs with the same source or target as one of them, apart from case and
+punctuation, are left out of the training set.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ def main() -> None:
     parser.add_argument("--held-out", type=int, required=True, metavar="N", help="sentences of each of the two sets")
     parser.add_argument("--output", type=Path, required=True, metavar="FOLDER")
     options = parser.parse_args()
+    # Duplicate pairs count once.
     parts = split(list(dict.fromkeys(paired(*options.pair))), options.held_out)
     if not parts["train"] or len(parts["valid"]) < options.held_out:
         raise UserError(f"there are too few pairs to hold out {options.held_out:,} sentences twice")
     options.output.mkdir(exist_ok=True)
+    # The training set last: prepare.sh takes its presence for the end of this step.
     for name, part in reversed(parts.items()):
         for side, language in enumerate(options.languages):
             with atomic_write(options.output / f"{name}.{language}") as file:
@@ -45,11 +47,12 @@ def main() -> None:
 
 def split(pairs: list[Pair], held_out: int) -> dict[str, list[Pair]]:
     """Split pairs into ``train``, ``valid`` and ``test``, each in the order of their hashes."""
-    # Of several translations the first in order counts.
+    # Of several sources of a target, take the first in sorted order.
     by_target: dict[str, Pair] = {}
     for source, target in sorted(pairs):
         if len(target.split()) >= SHORTEST:
             by_target.setdefault(plain(target), (source, target))
+    # By hash, so that the order of the corpus does not matter, and additions change little.
     targets = sorted(by_target, key=_hash)[: 2 * held_out]
     unseen = [by_target[target] for target in targets]
 

@@ -217,6 +217,7 @@ def read_systems(name: str, recipe: str, recipes: Collection[str]) -> dict[str, 
     path = FOLDER / f"{name}.toml"
     content = read_toml(path)
     require_keys(str(path), content, ["trainings", "systems"], ["paper", "sizes", "parts"])
+    # 1. Replace names in braces, where recipes have the same systems in different sizes.
     if "sizes" in content:
         values = _size(content["sizes"], recipe, f"{path}, sizes", recipes)
         # Parts are texts with values of the size, and those of other parts above them.
@@ -224,6 +225,7 @@ def read_systems(name: str, recipe: str, recipes: Collection[str]) -> dict[str, 
             values[part] = text.format(**values)
         content = {key: _filled(content[key], values) for key in ("trainings", "systems")}
 
+    # 2. Read the systems, with their changes for this recipe.
     systems = {}
     for label, table in content["systems"].items():
         where = f"{path}, systems.{label}"
@@ -248,6 +250,7 @@ def _size(sizes: Mapping[str, Any], recipe: str, where: str, recipes: Collection
 
 def _filled(value: Any, values: Mapping[str, Any]) -> Any:
     """Return values of TOML with all names in braces replaced; a name alone becomes its value, such as a number."""
+    # "{rate}" alone becomes a number; within "--rate {rate}" it becomes text.
     if isinstance(value, str):
         name = value[1:-1]
         return values[name] if value == f"{{{name}}}" and name in values else value.format(**values)
@@ -265,6 +268,7 @@ def _with_likes(reference: str | dict[str, Any], tables: Mapping[str, Any]) -> d
     if "like" not in table:
         return table
     fields = _with_likes(table.pop("like"), tables)
+    # Changes for recipes are merged field by field, not replaced as a whole.
     in_recipe = dict(fields.get("in_recipe", {}))
     for recipe, changes in table.pop("in_recipe", {}).items():
         in_recipe[recipe] = {**in_recipe.get(recipe, {}), **changes}
@@ -281,6 +285,7 @@ def _training(
     name = f"trainings.{reference}" if isinstance(reference, str) else "training"
     table = read_table(TrainingTable, {**fields, **in_recipe.get(recipe, {})}, f"{where}, {name}")
 
+    # Every setting of a paper is on the command line, so that no default of fairseq matters.
     options = (
         *("--optimizer", "adam", "--adam-betas", table.betas, "--adam-eps", table.epsilon),
         *("--clip-norm", "0.0", "--lr-scheduler", table.scheduler),
@@ -338,6 +343,7 @@ def _stages(lengths: Sequence[Sequence[int]], unit: str) -> tuple[Stage, ...]:
     stages = []
     for layers, *length in lengths:
         # Deeper models need more memory for each token.
+        # The first entry that is deep enough.
         share = next(share for deepest, share in _SHARES if layers <= deepest)
         stage = Stage(layers, share=share)
         if length:

@@ -20,11 +20,11 @@ from typing import IO, cast
 
 from fairseq_compat import UserError
 
-#: Of IWSLT, as fairseq's scripts treat it: lines that are left out, and marks around a title or summary.
+#: For IWSLT, as in fairseq's scripts: lines that are left out, and marks around a title or summary.
 _TALK = re.compile("<(?:url|talkid|keywords)>")
 _TALK_MARK = re.compile("</?(?:title|description)>")
 _SEGMENT = re.compile(r"<seg[^>]*>(.*?)</seg>", re.IGNORECASE | re.DOTALL)
-#: Everything that some program takes for the end of a line or a token's end, and control characters: to a space.
+#: What some programs take for the end of a line or token, and control characters: replaced by spaces.
 _BREAKS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ufeff]+")
 
 
@@ -41,7 +41,7 @@ def read_text(name: str) -> Iterator[str]:
 def place_of(name: str) -> tuple[str, str, int]:
     """Return the file of a text, its members' pattern ("" for the file itself), and its column (0 for whole lines)."""
     column = 0
-    # Names of files may have the marks in them, too.
+    # Names of files may contain these marks, too.
     match = re.fullmatch(r"(.*)@(\d+)", name, re.DOTALL)
     if match and not os.path.exists(name):
         name, column = match[1], int(match[2])
@@ -62,6 +62,7 @@ def _members(archive: str, pattern: str) -> Iterator[tuple[str, IO[bytes]]]:
         if fnmatch.fnmatchcase(name.removeprefix("./"), pattern):
             matched = True
             yield f"{archive}!{name}", stream
+            # Without *, only one member matches; do not read the rest of a large archive.
             if "*" not in pattern:
                 return
     if not matched:
@@ -84,7 +85,7 @@ def _lines(name: str, stream: IO[bytes], column: int) -> Iterator[str]:
         stream = cast(IO[bytes], gzip.GzipFile(fileobj=stream))
     kind = os.path.splitext(name.removesuffix(".gz"))[1]
     if kind in (".sgm", ".xml"):
-        # A test set, as sacreBLEU reads it, too. Like fairseq's scripts, IWSLT's XML gets plain apostrophes.
+        # A test set, read as sacreBLEU does. As in fairseq's scripts, IWSLT's XML gets plain apostrophes.
         text = stream.read().decode("utf-8")
         for segment in _SEGMENT.finditer(text.replace("\u2019", "'") if kind == ".xml" else text):
             yield one_line(segment[1])
@@ -98,10 +99,11 @@ def _lines(name: str, stream: IO[bytes], column: int) -> Iterator[str]:
             text = _TALK_MARK.sub("", text)
         if not column:
             yield one_line(text)
+        # Empty lines have no columns.
         elif text.strip():
             yield one_line(text.split("\t")[column - 1])
 
 
 def one_line(text: str) -> str:
-    """Return a text without line ends, control characters and surplus white space."""
+    """Return a text without line breaks, control characters and surplus white space."""
     return " ".join(_BREAKS.sub(" ", text).split())

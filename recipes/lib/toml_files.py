@@ -1,6 +1,6 @@
-"""Files in TOML: read on every Python that is supported, and compared with what their tables may have.
+"""Reads TOML files with every supported Python, and checks them against what their tables may have.
 
-A key that nothing reads is a mistake, since what it was meant to set keeps its default.
+A key that nothing reads is a mistake, since what it was meant to set would keep its default.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) 
 
 Table = TypeVar("Table")
 
-#: What messages call the types of values.
+#: Names of types in messages.
 _TYPES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -45,12 +45,12 @@ def require_keys(where: str, table: Mapping[str, Any], required: Iterable[str], 
 
 
 def between(least: float, most: float = math.inf) -> dict[str, tuple[float, float]]:
-    """Return the metadata of a dataclass's field whose numbers, also those in its lists, have these limits."""
+    """Return the metadata of a dataclass's field whose numbers, including those in lists, have these limits."""
     return {"limits": (least, most)}
 
 
 def read_table(kind: type[Table], table: Any, where: str) -> Table:
-    """Return a table as a dataclass of what it may have.
+    """Return a table as an instance of a dataclass that declares what it may have.
 
     Args:
         kind: dataclass with fields of text, numbers and truth values, of lists and dictionaries of them, and of further
@@ -64,6 +64,7 @@ def read_table(kind: type[Table], table: Any, where: str) -> Table:
     if not isinstance(table, dict):
         raise UserError(f"{where} is {table!r}, and not a table")
     members = fields(kind)  # type: ignore[arg-type]  # a dataclass
+    # Fields with neither default nor default_factory.
     required = [member.name for member in members if member.default is member.default_factory is MISSING]
     require_keys(where, table, required, [member.name for member in members])
 
@@ -97,6 +98,7 @@ def _value(kind: Any, value: Any, where: str, limits: tuple[float, float], has_e
     # 1 is a number, too.
     if kind is float and type(value) is int:
         value = float(value)
+    # Not isinstance(), for which True is an int.
     if type(value) is not kind:
         raise UserError(f"{where} has {value!r}, and not {_TYPES[kind]}")
     if kind in (int, float) and not (limits[0] <= value <= limits[1] and math.isfinite(value)):

@@ -86,14 +86,14 @@ def main() -> None:
     if not data.is_dir():
         raise UserError(f"{data} does not exist; run bash recipes/{recipe_name}/prepare.sh first")
     machine = find_machine(environment)
-    # Nobody wants this by mistake.
+    # Make sure that this is not a mistake.
     if machine.gpus == 0 and recipe.needs_gpu and environment.get("CPU") != "1":
         raise UserError(
             f"PyTorch can use no GPU here, and {system.arch} would train for days on a CPU; CPU=1 starts "
             "it all the same, and recipes/multi30k and recipes/tatoeba_de_en are made for CPUs"
         )
     folder = run_folder(environment, name)
-    # A training that evaluation is not to find, such as the reverse direction, has a name of its own.
+    # A training that evaluation must not find, such as the reverse direction, has a name of its own.
     run = environment.get("RUN")
     if run:
         if run in (".", "..") or "/" in run:
@@ -148,11 +148,13 @@ def find_machine(environment: Mapping[str, str]) -> Machine:
         raise UserError(f"GPUS={machine.gpus}, and this machine has {available}")
     if machine.gpus == 0:
         return machine
+    # All processes have the same --max-tokens, so the smallest GPU decides.
     memory = min(torch.cuda.get_device_properties(gpu).total_memory for gpu in range(machine.gpus)) / GPU_BYTES
     precision = machine.precision
     if not environment.get("PRECISION"):
         # Ampere (8.0) is the first with products in bf16.
         precision = PRECISIONS["bf16" if torch.cuda.get_device_capability()[0] >= 8 else "fp16"]
+    # More memory does not make batches larger than the systems' max_tokens.
     return replace(machine, precision=precision, memory=min(memory, 1.0))
 
 
@@ -203,7 +205,7 @@ def launcher(machine: Machine) -> list[str]:
     fairseq itself does so on one node, torchrun on several and for several processes on a CPU, ``train --elastic``
     where processes that die are started again.
     """
-    # It restarts processes that die, and keeps the batch when there are fewer of them.
+    # Elastic training restarts processes that die, and keeps the batch size when there are fewer.
     if machine.max_restarts is not None:
         command = [sys.executable, "-m", "fairseq_depthwise", "train", "--elastic"]
         command += ["--processes", str(machine.processes), "--max-restarts", str(machine.max_restarts)]
@@ -211,11 +213,12 @@ def launcher(machine: Machine) -> list[str]:
             command += ["--nodes", f"{machine.least_nodes}:{machine.nodes}"]
             command += ["--rendezvous", f"{machine.address}:{machine.port}"]
         return command
+    # On one node fairseq starts a process per GPU itself, but it never starts several on a CPU.
     if machine.nodes == 1 and (machine.gpus or machine.processes == 1):
         return [sys.executable, "-m", "fairseq_depthwise", "train"]
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(machine.processes)]
     if machine.nodes == 1:
-        command += ["--standalone"]  # a free port of its own, beside other trainings
+        command += ["--standalone"]  # finds a free port, even beside other trainings
     else:
         command += ["--nnodes", str(machine.nodes), "--node_rank", str(machine.rank)]
         command += ["--master_addr", machine.address, "--master_port", str(machine.port)]
@@ -249,7 +252,7 @@ def training_command(
     # Text, files and logs.
     options += [*recipe.text_options(data), *training.save, "--save-dir", str(folder / "checkpoints")]
     options += ["--seed", environment.get("SEED") or "1", *machine.precision]
-    # Beside the validation set there may be one of another paper.
+    # There may be another validation set, of another paper.
     options += ["--ignore-unused-valid-subsets", "--skip-invalid-size-inputs-valid-test"]
     options += ["--log-format", "json", "--log-interval", "100"]
     options += ["--log-file", str(folder / "train.log"), "--tensorboard-logdir", str(folder / "tensorboard")]
@@ -262,7 +265,7 @@ def training_command(
         if machine.nodes == 1 and not elastic:
             options += ["--distributed-world-size", str(machine.gpus)]
     if machine.world > 1:
-        # fairseq's own transformer has parameters that no sentence reaches, which PyTorch's DDP waits for.
+        # fairseq's own transformer has unused parameters, for whose gradients PyTorch's DDP would wait.
         options += ["--ddp-backend", "legacy_ddp"]
         if machine.gpus == 0:
             options += ["--distributed-backend", "gloo"]
@@ -277,7 +280,7 @@ def _batch_tokens(recipe: Recipe, system: System, data: Path, most: int, environ
         if tokens != training.batch_tokens:
             say(f"BATCH_TOKENS={tokens}: the published setting is {training.batch_tokens:,} tokens")
         return tokens
-    # The share of target tokens is measured where there are data.
+    # If there are data, the share of target tokens is measured.
     source, target = _languages(recipe, data, environment)
     if (data / f"train.{source}-{target}.{target}.idx").exists():
         share, how = target_share(data, source, target, most), "measured"
@@ -302,6 +305,7 @@ def _task_options(recipe: Recipe, system: System, data: Path, environment: Mappi
         return ["--task", task, "--source-lang", source, "--target-lang", target]
     task = "translation_multi_simple_epoch" + ("_layer_growth" if system.stages else "")
     options = ["--task", task, "--lang-dict", str(data / "languages.txt"), "--lang-pairs", str(data / "pairs.txt")]
+    # A token before the source names the target language (Zhang et al. 2020).
     options += ["--encoder-langtok", "tgt"]
     if environment.get("TEMPERATURE"):
         return [*options, "--sampling-method", "temperature", "--sampling-temperature", environment["TEMPERATURE"]]

@@ -35,6 +35,7 @@ def trained_seeds(work: Path, system: str) -> list[str]:
     pattern = re.compile(re.escape(system) + r"(?:-seed(\d+))?")
     seeds = []
     for path in (work / "systems").glob(f"{system}*"):
+        # The glob also matches other systems whose names start with this one.
         match = pattern.fullmatch(path.name)
         if match:
             seeds.append(match[1] or "1")
@@ -63,7 +64,7 @@ def checkpoint_of(system: System, folder: Path) -> Path:
     best = folder / "checkpoints" / "checkpoint_best.pt"
     if not best.parent.is_dir() or not (system.training.average or best.exists()):
         raise UserError(f"{best} does not exist; train the system first")
-    # With an average of 0 it is the best on the validation set.
+    # An average of 0 stands for the best checkpoint on the validation set.
     return average_of(system.training, folder, best) if system.training.average else best
 
 
@@ -76,7 +77,7 @@ def average_of(training: Training, folder: Path, best: Path) -> Path:
         best_update = open_checkpoint(str(best)).updates
         saved = [checkpoint for checkpoint in saved if checkpoint.updates <= best_update]
 
-    # A model that grows has fewer parameters in earlier checkpoints; only those of the last depth have a mean.
+    # A growing model has fewer parameters in earlier checkpoints; only those of the last depth can be averaged.
     last = saved[-training.average :]
     depths = [depths_in(checkpoint.parameters) for checkpoint in last]
     last = [checkpoint for checkpoint, depth in zip(last, depths, strict=True) if depth == depths[-1]]
@@ -85,7 +86,7 @@ def average_of(training: Training, folder: Path, best: Path) -> Path:
     if len(last) < training.average:
         say(f"averaging the {len(last)} checkpoints of the last depth in {best.parent}, not {training.average}")
 
-    # Another AVERAGE has another file.
+    # Each value of AVERAGE has its own file.
     average = folder / f"average{average_suffix().removeprefix('-average')}.pt"
     inputs = digests([checkpoint.path for checkpoint in last])
     if not is_made_of(average, inputs):

@@ -50,6 +50,7 @@ class EvaluationSet:
         """Return all references in the form that a metric takes."""
         form = "" if metric.tokenized else self.raw.removeprefix(self.tokens)
         first = Path(f"{self.tokens}{form}.{self.target}")
+        # Some test sets have further references: test.NAME.ref1.en and so on.
         further = sorted(first.parent.glob(f"{Path(self.tokens).name}.ref?{form}.{self.target}"))
         return [read_lines(str(path)) for path in (first, *further)]
 
@@ -74,7 +75,7 @@ def _directions(text: Path) -> Iterator[EvaluationSet]:
         prefix = str(path.with_suffix(""))
         yield EvaluationSet(f"en-xx/{language}", "en", language, prefix, prefix)
         yield EvaluationSet(f"xx-en/{language}", language, "en", prefix, prefix)
-    # Directions without English have one text for both, and no training data.
+    # Directions without English have one pair of texts for both, and no training data.
     for report in sorted(text.glob("zero-shot/*-*.report.txt")):
         prefix = str(report).removesuffix(".report.txt")
         first, second = Path(prefix).name.split("-")
@@ -87,10 +88,11 @@ def translate_sets(recipe: Recipe, checkpoint: Path, data: Path, output: Path, s
 
     A process for each GPU, or as many as ``PROCESSES`` says on a CPU, share the sets.
     """
+    # 1. Which sets are missing, or were translated with anything else?
     digest = file_digest(str(checkpoint))
     missing: list[tuple[EvaluationSet, Inputs]] = []
     for test in sets:
-        # All that decides on the translations.
+        # Everything that affects the translations.
         texts = data.glob(f"{test.subset}.*") if test.subset else [f"{test.raw}.{test.source}"]
         inputs = {
             "checkpoint": digest,
@@ -100,10 +102,12 @@ def translate_sets(recipe: Recipe, checkpoint: Path, data: Path, output: Path, s
         if not is_made_of(output / f"{test.name}.txt", inputs):
             missing.append((test, inputs))
 
+    # 2. Translate them in parallel, on one GPU each, or with a share of the CPU's threads.
     gpus = torch.cuda.device_count()
     processes = gpus or whole_number(os.environ, "PROCESSES", 1)
+    # This process may itself be limited to some GPUs.
     visible = (os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(processes)))).split(",")
-    # More threads than cores would wait for each other.
+    # With more threads than cores, threads would wait for each other.
     threads = min(torch.get_num_threads(), max(1, (os.cpu_count() or 1) // processes))
 
     def translate_share(place: int) -> None:
@@ -115,8 +119,9 @@ def translate_sets(recipe: Recipe, checkpoint: Path, data: Path, output: Path, s
             with making(translations, inputs):
                 _translate(recipe, checkpoint, data, test, translations, {**os.environ, **setting})
 
-    # The threads only wait for the processes that they start.
+    # These threads only wait for the processes that they start.
     with ThreadPoolExecutor(processes) as pool:
+        # list() raises exceptions of the threads here.
         list(pool.map(translate_share, range(processes)))
 
 

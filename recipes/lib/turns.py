@@ -1,4 +1,4 @@
-"""Measurements that take turns, so that a machine whose speed changes is equally fast for all that is compared."""
+"""Measurements that take turns, so that changes in a machine's speed affect all of them alike."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ Result = TypeVar("Result")
 
 
 def take_turns(works: Mapping[str, Callable[[], Result]], rounds: int, warm_up: int = 1) -> dict[str, list[Result]]:
-    """Return the results of each work by round, after rounds that do not count.
+    """Return the results of each work in each round, after ``warm_up`` rounds that do not count.
 
-    Each round begins with the next work, so that none always follows the same other one.
+    Every round starts with the next work, so that no work has the same position in all rounds.
     """
     names = list(works)
     results: dict[str, list[Result]] = {name: [] for name in names}
+    # Rounds below 0 are warm-up.
     for number in range(-warm_up, rounds):
         shift = number % len(names)
         for name in names[shift:] + names[:shift]:
@@ -29,7 +30,7 @@ def take_turns(works: Mapping[str, Callable[[], Result]], rounds: int, warm_up: 
 
 
 def timed(work: Callable[[], object], device: str = "cpu") -> float:
-    """Return the seconds of a work."""
+    """Return the seconds that a work takes."""
     # A GPU computes after a call has returned.
     wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
     wait()

@@ -1,1 +1,1 @@
-"""What looks through exported files, and what compiles; it imports nothing of this package, nor fairseq."""
+"""The check of exported files, and the compiler process. Neither imports fairseq or anything else of this package."""

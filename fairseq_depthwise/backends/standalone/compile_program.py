@@ -1,6 +1,7 @@
-"""Compiles a program for this machine's CPU; standard input says which, as JSON: PROGRAM, PACKAGE, SETTINGS.
+"""Compiles a program for this machine's CPU; standard input names it, as JSON: PROGRAM, PACKAGE, SETTINGS.
 
-It is started while the program is being made, and imports PyTorch only; fairseq and this package would take longer.
+It is started while the program is still being traced, and imports only PyTorch; fairseq and this package would take
+longer.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import torch
 
 @contextmanager
 def quick_tracing() -> Iterator[None]:
-    """Leave out what takes most of the time, on versions of PyTorch that do it.
+    """Skip what takes most of the time, in versions of PyTorch that do it.
 
-    These are notes of where operations stand, a search for those of equal sizes, and a proof for each view of which
-    dimensions it joins and splits, where the strides say the same. A tenth is the search for garbage.
+    That is: noting the source lines of operations, looking for operations of equal sizes, and proving for each view
+    which dimensions it joins and splits, which its strides tell as well. Garbage collection is another tenth.
     """
-    import torch._dynamo.config  # takes a second, which only those who trace are to wait
+    import torch._dynamo.config  # takes a second, for which only tracing should wait
     from torch._subclasses import fake_impls
     from torch.fx import config as fx_config
 
@@ -40,12 +41,13 @@ def quick_tracing() -> Iterator[None]:
 
 
 def without_trials(choices: list[Any]) -> list[Any]:
-    """Leave out PyTorch's own product for up to 2**18 weights: Inductor's won every trial, and a trial takes 2.5 s."""
+    """Drop PyTorch's own product for up to 2**18 weights: Inductor's wins every trial, and a trial takes 2.5 s."""
     from torch._inductor.select_algorithm import ExternKernelCaller
 
     of_inductor = [choice for choice in choices if not isinstance(choice, ExternKernelCaller)]
     if not of_inductor:
         return choices
+    # For N x in times in x out: the widths of the output and of the first operand.
     first = of_inductor[0]
     weights = first.layout.size[-1] * first.input_nodes[0].get_size()[-1]
     return of_inductor if weights <= 2**18 else choices
@@ -58,7 +60,7 @@ if __name__ == "__main__":
     configs = {name: settings[name] for name in settings.keys() & config.get_config_copy()}  # that this version has
     if hasattr(select_algorithm, "add_preprocessing_fn"):
         select_algorithm.add_preprocessing_fn(without_trials)
-    torch.set_num_threads(configs["cpp.threads"])  # with which products are tried
-    # Weights are laid out for the CPU (Inductor's freezing) only where no gradients are wanted.
+    torch.set_num_threads(configs["cpp.threads"])  # for the trials of products
+    # Inductor's freezing lays out weights for the CPU, but only if no gradients are needed.
     with quick_tracing(), torch.no_grad():
         aoti_compile_and_package(torch.export.load(program), package_path=package, inductor_configs=configs)

@@ -1,1 +1,1 @@
-"""Translating large texts: blocks of lines on many machines, and on disk until all of them are there."""
+"""Translating large texts: blocks of lines on many machines, kept on disk until all are done."""

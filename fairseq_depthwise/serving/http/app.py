@@ -1,7 +1,7 @@
 """The server: translations over HTTP with JSON, a page for people, health and metrics."""
 
 # mypy: disable-error-code="valid-type, attr-defined"
-# The types of requests are made for the limits of a server.
+# The types of requests are created at run time, with the limits of the server.
 
 import asyncio
 import logging
@@ -31,10 +31,10 @@ from fairseq_depthwise.translation.translation_options import TranslatorOptions
 
 log = logging.getLogger(__name__)
 
-#: Host headers of a server that only this machine can reach; others are of a page that rebinds its name to us.
+#: Host headers accepted by a server that only this machine can reach; others come from pages that use DNS rebinding.
 LOCAL_HOSTS = ["127.0.0.1", "localhost", "[::1]"]
 
-#: The page with its script and style, and what lets these run and no others.
+#: The page with its script and style, and the policy that lets only these run.
 _PAGE = Path(__file__).with_name("page")
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
@@ -44,15 +44,17 @@ _POLICY = (
 #: Upper bounds of the histogram of seconds.
 _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
-#: What a hypothesis has besides if a request says so and the translator was loaded so: fields of ``Hypothesis``.
+#: Option of a request, if the translator was loaded with it -> the fields of ``Hypothesis`` that it adds.
 DETAILS = {"alignment": ("alignment",), "token_scores": ("tokens", "token_scores")}
 
 
 def request_models(limits: ServerOptions, nbest: int, loaded: TranslatorOptions) -> tuple[Any, Any]:
-    """Return what may be asked of /translate, ``nbest`` translations unless it says how many, and of /explain."""
+    """Return the types of requests to /translate, with ``nbest`` translations by default, and to /explain."""
     config = ConfigDict(extra="forbid", strict=True)
     languages: dict[str, Any] = dict.fromkeys(("source_lang", "target_lang"), (str | None, None))
+    # Details that the translator was not loaded for accept nothing but false.
     details: dict[str, Any] = {name: (bool if getattr(loaded, name) else Literal[False], False) for name in DETAILS}
+    # With a line break, one line would become two, and translations would no longer match lines.
     line = Annotated[str, Field(max_length=limits.max_chars, pattern=r"^[^\r\n]*$")]
     lines: Any = Annotated[list[line], Field(min_length=1, max_length=limits.max_lines)]
     number, stream = Field(nbest, ge=1, le=loaded.nbest), Field(False, description="answer line by line")
@@ -72,7 +74,7 @@ def request_models(limits: ServerOptions, nbest: int, loaded: TranslatorOptions)
 
 
 class Hypothesis(BaseModel):
-    """A translation; its score is log2 of its probability over a power of its length."""
+    """A translation; its score is log2 of its probability divided by a power of its length."""
 
     text: str
     score: float
@@ -82,7 +84,7 @@ class Hypothesis(BaseModel):
 
 
 class Translation(Hypothesis):
-    """The best translation of a line, with all that were asked for."""
+    """The best translation of a line, and all that were asked for."""
 
     nbest: list[Hypothesis] | None = None
     cut_off: Literal[True] | None = Field(None, description="it has as many tokens as it may have")
@@ -101,9 +103,9 @@ class Error(BaseModel):
 
 
 class Service:
-    """What answers requests, for an ASGI server; those that do not say how many want ``nbest`` translations of a line.
+    """The application that an ASGI server runs; ``nbest`` is the default number of translations of a line.
 
-    ``explain(line, rank, source_lang, target_lang)`` is None where nothing can be explained.
+    ``explain(line, rank, source_lang, target_lang)`` is None if nothing can be explained.
     """
 
     def __init__(
@@ -133,6 +135,7 @@ class Service:
             title="fairseq-depthwise serve",
             version=version,
             lifespan=self._lifespan,
+            # FastAPI's documentation pages load scripts from other sites; /openapi.json remains.
             docs_url=None,
             redoc_url=None,
             redirect_slashes=False,
@@ -147,11 +150,11 @@ class Service:
 
         @fastapi.post("/translate", responses={200: answer})
         async def translate(asked: translate_request, request: Request) -> Response:
-            # To make text of more hypotheses takes time.
+            # Turning further hypotheses into text takes time.
             most = nbest if asked.nbest <= nbest else translator.options.nbest
             parts = self._results(most, asked, asked.lines, request)
             if asked.stream:
-                first = await anext(parts)  # what fails before it has a status of its own
+                first = await anext(parts)  # a failure before the stream begins has its own status
                 return StreamingResponse(_streamed(first, parts, asked), media_type="application/x-ndjson")
             translations: list[Translation] = []
             async for part in parts:
@@ -168,6 +171,7 @@ class Service:
 
         @fastapi.get("/health")
         async def health(response: Response) -> dict[str, Any]:
+            # Failed searches do not end this task: _search_all catches their exceptions.
             response.status_code = 503 if self._searching.done() else 200
             source, target = translator.languages
             return {
@@ -198,7 +202,7 @@ class Service:
     def _results(
         self, nbest: int | None, asked: Any, lines: Sequence[Any], request: Request
     ) -> AsyncIterator[Sequence[Any]]:
-        """Yield translations of lines, so many of each; None for explanations of lines and ranks."""
+        """Yield ``nbest`` translations of each line; with None, explanations for pairs of line and rank."""
         source, target = self._translator.languages
         key = (nbest, asked.source_lang or source, asked.target_lang or target)
         return self._batcher.results(key, lines, request.is_disconnected)
@@ -218,9 +222,9 @@ class Service:
             self._seconds.inc(monotonic() - started)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """End what takes too long, and count answers.
+        """End requests that take too long, and count responses.
 
-        A request has so many seconds until its answer begins; each part of a stream, until it is read, has them anew.
+        The timeout applies until the response begins, and again to each part of a stream until it has been read.
         """
         if scope["type"] != "http":
             await self._fastapi(scope, receive, send)
@@ -237,23 +241,26 @@ class Service:
         try:
             with anyio.move_on_after(self.options.timeout) as limit:
                 await self._fastapi(scope, receive, _errors_as_json(scope, receive, answer))
+            # Once an answer has begun, its status has been sent, and all that is left is to close the connection.
             if limit.cancelled_caught and not status:
                 sentence = f"the request took longer than {self.options.timeout:g} s; send fewer lines at a time"
                 await JSONResponse({"error": sentence}, 504)(scope, receive, answer)
         finally:
+            # No status: the client left before an answer began.
             self._requests.labels(status or 499).inc()
             if scope["path"] == "/translate":
                 self._request_seconds.observe(monotonic() - started)
 
 
 def _errors_as_json(scope: Scope, receive: Receive, send: Send) -> Send:
-    """Return what sends an answer, errors as JSON, also those that Starlette's limits answer as plain text."""
+    """Return a ``send`` that turns all errors into JSON, even those that Starlette's limits send as plain text."""
     plain: dict[str, Any] = {}
 
     async def answer(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = Headers(raw=message["headers"])
             if message["status"] >= 400 and headers.get("content-type") != "application/json":
+                # Hold it back until the text is complete.
                 plain.update(status=message["status"], text=b"")
                 return
         if not plain:
@@ -267,12 +274,13 @@ def _errors_as_json(scope: Scope, receive: Receive, send: Send) -> Send:
 
 
 async def _streamed(first: Sequence[Any], parts: AsyncIterator[Sequence[Any]], asked: Any) -> AsyncIterator[str]:
-    """Yield a JSON object in each line, part by part; a failure becomes the last line."""
+    """Yield one JSON object per line, part by part; a failure becomes the last line."""
     part: Sequence[Any] | None = first
     try:
         while part is not None:
             lines = [_translation(translation, asked).model_dump_json(exclude_none=True) for translation in part]
             yield "".join(f"{line}\n" for line in lines)
+            # The status has been sent, so a failure can only be reported in the body.
             part = await anext(parts, None)
     except Exception as error:
         log.exception("a stream failed")
@@ -280,7 +288,7 @@ async def _streamed(first: Sequence[Any], parts: AsyncIterator[Sequence[Any]], a
 
 
 def _translation(translation: Any, asked: Any) -> Translation:
-    """Return those fields of a translator's ``Translation`` that a request asks for."""
+    """Return the fields of a translator's ``Translation`` that a request asks for."""
     names = ["text", "score"]
     for detail, fields in DETAILS.items():
         if getattr(asked, detail):
@@ -294,7 +302,7 @@ def _translation(translation: Any, asked: Any) -> Translation:
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    """Answer an exception; the traceback of an unexpected one is on stderr only."""
+    """Respond to an exception; the traceback of an unexpected one goes to stderr only."""
     status, sentence, headers = 500, _sentence(error), None
     if isinstance(error, HTTPException):
         status, sentence, headers = error.status_code, error.detail, error.headers
@@ -304,7 +312,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
         sentence = f"{'.'.join(map(ascii, wrong['loc'][1:])) or 'the body'}: {wrong['msg']}"
     elif isinstance(error, UserError):
         status = 400
-    # A sentence may quote half a character, of which JSON can be read but not written.
+    # The message may quote half of a surrogate pair, which JSON can contain but UTF-8 cannot encode.
     return JSONResponse({"error": sentence.encode(errors="backslashreplace").decode()}, status, headers)
 
 

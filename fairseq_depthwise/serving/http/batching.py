@@ -1,4 +1,4 @@
-"""Lines of many requests, searched together in one thread that owns the translator."""
+"""Batches lines of many requests, and searches them in one thread that owns the translator."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from starlette.exceptions import HTTPException
 
 from fairseq_depthwise.serving.server_options import ServerOptions
 
-_AFTER = 0.05  # part of the duration of a search for which the next one waits for more lines
-_CHARACTERS = 128  # from which on a line counts for more than one, as subwords of a long word take forever
-_LOOK = 0.5  # seconds between looks whether a client that waits is still there
+_AFTER = 0.05  # the next search waits for more lines for this share of the last search's duration
+_CHARACTERS = 128  # a line of more characters counts as several: splitting a long word into subwords takes very long
+_LOOK = 0.5  # seconds between checks that a waiting client is still there
 
 
 @dataclass(eq=False)
 class _Job:
-    """A request: the lines that wait for a search, and ``parts``, the results of the others."""
+    """A request: its lines that wait for a search, and ``parts``, the results of the others."""
 
     key: Hashable
     lines: Sequence[Any]
@@ -30,10 +30,11 @@ class _Job:
 
 
 class Batcher:
-    """The queue: ``search(key, lines)`` is called with up to ``batch_lines`` lines of jobs of equal keys.
+    """The queue: calls ``search(key, lines)`` with up to ``batch_lines`` lines of jobs with equal keys.
 
-    An incomplete batch waits ``wait_ms`` for more lines, from the arrival of its oldest; after a search also for
-    those who were answered and may send their next lines: as long, or a twentieth of that search if this is longer.
+    An incomplete batch waits for more lines until ``wait_ms`` after the arrival of its oldest. After a search it also
+    waits for clients that were answered and may send their next lines: ``wait_ms``, or a twentieth of the search's
+    duration if that is longer.
     """
 
     def __init__(self, search: Callable[[Any, Sequence[Any]], Sequence[Any]], options: ServerOptions) -> None:
@@ -44,13 +45,13 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """How many lines are in the queue."""
+        """The number of lines in the queue."""
         return sum(len(job.lines) for job in self._jobs)
 
     async def results(
         self, key: Hashable, lines: Sequence[Any], is_gone: Callable[[], Awaitable[bool]]
     ) -> AsyncIterator[Sequence[Any]]:
-        """Yield results of lines, in order, as a search ends, or raise its exception; 503 where too many wait."""
+        """Yield results of lines in order, as searches end, or raise a search's exception; 503 if too many wait."""
         if (waiting := self.waiting) + len(lines) > self._options.queue_lines:
             sentence = f"{waiting:,} lines wait, of at most {self._options.queue_lines:,}; try again later"
             raise HTTPException(503, sentence, {"Retry-After": "2"})
@@ -61,6 +62,7 @@ class Batcher:
         try:
             while done < len(lines):
                 try:
+                    # Wake up regularly, because nothing else tells this task that its client has left.
                     part = await asyncio.wait_for(job.parts.get(), _LOOK)
                 except asyncio.TimeoutError:
                     if await is_gone():
@@ -71,21 +73,25 @@ class Batcher:
                 done += len(part)
                 yield part
         finally:
+            # However this ends, even by a timeout, run() then drops the job.
             job.lines = ()
 
     async def run(self) -> None:
-        """Search what comes, until this is cancelled."""
-        begins = 0.0  # even a batch of lines that have waited long enough
+        """Search what comes until cancelled."""
+        begins = 0.0  # no incomplete batch begins earlier, however long its lines have waited
         while True:
             self._changed.clear()
             self._jobs = [job for job in self._jobs if job.lines]
+            # 1. The oldest job decides which key is next.
             alike = [job for job in self._jobs if job.key == self._jobs[0].key]
             seconds_to_wait = max(alike[0].arrived + self._wait, begins) - monotonic() if alike else None
             is_full = sum(len(job.lines) for job in alike) >= self._options.batch_lines
+            # 2. Wait for the first line or for more lines; a new job ends the wait.
             if seconds_to_wait is None or (seconds_to_wait > 0 and not is_full):
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), seconds_to_wait)
                 continue
+            # 3. Take lines in the order of arrival, perhaps a part of the last job's.
             batch: dict[_Job, Sequence[Any]] = {}
             room: float = self._options.batch_lines
             for job in alike:
@@ -98,11 +104,11 @@ class Batcher:
             started = monotonic()
             await self._search_all(batch)
             begins = monotonic() + (max(self._wait, _AFTER * (monotonic() - started)) if self._wait else 0)
-            # A short request that came meanwhile, or one of another key, does not wait for the rest of a long one.
+            # Requests that came meanwhile, or have another key, go before the rest of a long one.
             self._jobs.sort(key=batch.__contains__)
 
     async def _search_all(self, batch: dict[_Job, Sequence[Any]]) -> None:
-        """Search a batch; where that fails, each job by itself, so that a line fails its own request only."""
+        """Search a batch; if that fails, search each job by itself, so that a line fails only its own request."""
         lines: list[Any] = []
         for of_job in batch.values():
             lines += of_job

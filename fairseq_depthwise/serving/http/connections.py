@@ -1,4 +1,4 @@
-"""The server process: uvicorn, with its limits and two that it lacks, on connections that send no whole request."""
+"""The server: uvicorn with its limits, and two that it lacks, for connections that never send a complete request."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MOST_CONNECTIONS = 2048  # fewer where the process may not have twice as many files open
+MOST_CONNECTIONS = 2048  # fewer if the process may not open twice as many files
 
-#: Seconds for the header of a request, from the connection's beginning or the end of the answer before.
+#: Seconds for the header of a request, from the start of the connection or the end of the previous response.
 HEADER_TIMEOUT = 10.0
 
-#: Of all answers: no other site may read them, no browser guess their types or keep them.
+#: Headers of all responses: no other site may read them, and no browser may guess their types or cache them.
 HEADERS = [
     ("x-content-type-options", "nosniff"),
     ("referrer-policy", "no-referrer"),
@@ -29,7 +29,8 @@ HEADERS = [
 
 
 def server_of(app: Any, timeout: float) -> uvicorn.Server:
-    """Return a server; when it is to end, what it has begun may take as long as a request."""
+    """Return a server, which gives requests that have begun their usual time when it is told to end."""
+    # Half of the file descriptors: the process needs some itself, and uvicorn accepts before it counts.
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_CONNECTIONS if files == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, files // 2)
     config = uvicorn.Config(
@@ -45,23 +46,25 @@ def server_of(app: Any, timeout: float) -> uvicorn.Server:
         proxy_headers=False,
         server_header=False,
         limit_concurrency=most,
-        backlog=most // 4,  # so many are accepted at once, before any is counted
+        backlog=most // 4,  # the connections that are accepted at once, before any is counted
+        # A little longer than a request's own limit, so that the request still gets its 504.
         timeout_graceful_shutdown=math.ceil(timeout) + 1,
     )
     return uvicorn.Server(config)
 
 
 class Connection(H11Protocol):
-    """uvicorn's; it ends where a header takes too long, and what uvicorn answers by itself is JSON, too.
+    """uvicorn's connection, closed if a header takes too long; uvicorn's own responses are JSON, too.
 
-    Where there are too many connections, the one that has waited longest for a request ends.
+    If there are too many connections, the one that has waited longest for a request is closed.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # uvicorn answers as plain text where its limit is exceeded.
+        # Replaces uvicorn's limit, beyond which it responds with plain text.
         self._most: int = self.config.limit_concurrency or MOST_CONNECTIONS
         self.limit_concurrency = None
+        # uvicorn calls self.app for each request.
         self._answer: Any = self.config.loaded_app
         self.app = self._answer_unless_too_many
         self._header_timer: Any = None
@@ -77,8 +80,10 @@ class Connection(H11Protocol):
         other_connections = self.connections - {self}
         waiting = [connection for connection in other_connections if connection._waits_for_header]
         if len(self.connections) >= self._most and waiting:
+            # Idle connections must not keep others out.
             longest = min(waiting, key=lambda connection: connection._waits_since)
             longest.transport.abort()
+            # uvicorn would do so only in the loop's next turn; until then this connection would be one too many.
             self.connections.discard(longest)
 
     def data_received(self, data: bytes) -> None:
@@ -95,9 +100,10 @@ class Connection(H11Protocol):
         self._stop_timer()
 
     def _time_header(self) -> None:
-        """Start the time of a header where one is waited for, whatever part of it comes, and stop it where it came."""
+        """Start the timer when a header is due, unless it is running, and stop it when the whole header is there."""
         if not self._waits_for_header:
             self._stop_timer()
+        # Not restarted by each byte: a client that sends one every few seconds would stay connected forever.
         elif self._header_timer is None and not self.transport.is_closing():
             self._header_timer = self.loop.call_later(HEADER_TIMEOUT, self.timeout_keep_alive_handler)
 
@@ -107,7 +113,7 @@ class Connection(H11Protocol):
             self._header_timer = None
 
     async def _answer_unless_too_many(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if len(self.connections) < self._most and len(self.tasks) <= self._most:  # this task is one of them
+        if len(self.connections) < self._most and len(self.tasks) <= self._most:  # including this task
             await self._answer(scope, receive, send)
             return
         refused = JSONResponse({"error": "there are too many connections; try again later"}, 503)
@@ -115,7 +121,7 @@ class Connection(H11Protocol):
         await refused(scope, receive, send)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no request of HTTP; uvicorn would do so as plain text."""
+        """Respond to what is not an HTTP request; uvicorn would do so with plain text."""
         body = json.dumps({"error": msg}).encode()
         headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
         for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):

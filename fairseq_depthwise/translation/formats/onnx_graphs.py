@@ -1,4 +1,4 @@
-"""The format ``onnx``: the two graphs of a beam search as ONNX files, for programs that know nothing of fairseq."""
+"""The format ``onnx``: the two graphs of a beam search as ONNX files, for programs that do not know fairseq."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from fairseq_depthwise.translation.translation_options import BeamOptions
 
 
 def require_exportable(checkpoint: Checkpoint) -> None:
-    """Raise UserError where a model cannot be traced."""
+    """Raise UserError if a model cannot be traced."""
     architecture = checkpoint.architecture
     refuse_unless_ours(checkpoint.path, ARCH_MODEL_REGISTRY[architecture], architecture)
 
 
 def write(checkpoint: Checkpoint, model: Any, task: FairseqTask, folder: str, *, int8: bool) -> dict[str, Any]:
-    """Write the graphs of a model into a folder; return what the configuration says of them."""
+    """Write the graphs of a model into a folder; return their part of its configuration."""
+    # Packs the linear layers, so that what is traced is what a search runs.
     model.prepare_for_inference_(BeamOptions().cfg())
     functions = onnx_files.write_graphs([model], checkpoint.path, folder, int8=int8)
     for graph in functions.values():
@@ -42,6 +43,7 @@ def write(checkpoint: Checkpoint, model: Any, task: FairseqTask, folder: str, *,
 def open_models(request: ModelRequest) -> LoadedModels:
     """Open a folder to translate with; nothing in it is run as code."""
     folder, options = request.model, request.options
+    # The configuration, and whether it allows what the request asks for.
     _require_no_options_of_checkpoints(request)
     config = _config(folder)
     task = weights_folder.exported_task(folder, config)
@@ -54,17 +56,18 @@ def open_models(request: ModelRequest) -> LoadedModels:
         options.text, recorded_text, task.source_dictionary, path=folder, data=folder, recorded=recorded
     )
 
-    # The graphs, each with the digest of what was exported.
+    # The graphs, which must have the digests of those that were exported.
     files = []
     for name in GRAPHS:
         digest = config["functions"][name].get("sha256")  # none in older exports
         files.append(weights_folder.regular_file(folder, f"{name}.onnx", digest))
     graphs = onnx_files.load(files)
-    # No task puts tokens around a sentence or begins a translation here: the configuration says which.
+    # Here no task adds tokens to a sentence or starts a translation: the configuration names the tokens.
     source, target, beam = config["source"], config["target"], options.beam
     limits = SearchLimits(
         beam.beam,
         beam.length_penalty,
+        # One position is reserved for the end of the sentence.
         max_length=min(beam.max_length, target["longest"] - 1),
         start=target["start"],
         prefix=tuple(target["prefix"]),
@@ -73,12 +76,14 @@ def open_models(request: ModelRequest) -> LoadedModels:
     around = (source["prefix"], source["suffix"])
     return LoadedModels(
         files=[folder],
+        # The configuration records the digests of graphs and dictionaries.
         identified_by=[os.path.join(folder, CONFIG)],
         data=folder,
         device=torch.device("cpu"),
         task=task,
         text=text,
         search=lambda task: search,
+        # ``around`` includes the end of the sentence, which this limit counts as part of the line.
         longest=source["longest"] - sum(map(len, around)) + 1,
         around=around,
     )
