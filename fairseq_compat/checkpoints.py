@@ -1,6 +1,6 @@
 """Reads checkpoints without running code in them, and reports in one sentence what is wrong with a file.
 
-:mod:`fairseq_compat.safe_unpickling` builds plain values and tensors, with every PyTorch; everything else is refused
+:mod:`fairseq_compat.torch_files` builds plain values and tensors, with every PyTorch; everything else is refused
 before it is built. A file's checksums are verified before it is loaded, which PyTorch does not do.
 """
 
@@ -14,9 +14,10 @@ from typing import IO, Any
 
 import torch
 
-from fairseq_compat import provenance, safe_unpickling
+from fairseq_compat import provenance, torch_files
 from fairseq_compat.errors import UserError, named
 from fairseq_compat.files import atomic_write, require_file
+from fairseq_compat.plain_values import RefusedError
 
 #: Maximum size of a table of positions, width x length: it is computed from options, and not stored in the file.
 _MOST_IN_POSITIONS = 2**27
@@ -42,8 +43,8 @@ def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> A
             return load(opened, mapped=mapped)
     name = getattr(file, "name", "the checkpoint")
     try:
-        return safe_unpickling.read(file, mapped=mapped)
-    except safe_unpickling.RefusedError as error:
+        return torch_files.read(file, mapped=mapped)
+    except RefusedError as error:
         raise UserError(f"{name} is refused: {error}") from error
     except Exception as error:  # reading a damaged file raises anything from EOFError to AssertionError
         if "allocate" in str(error) or isinstance(error, MemoryError):
