@@ -23,7 +23,7 @@ from fairseq_compat.plain_values import RefusedError
 _MOST_IN_POSITIONS = 2**27
 
 #: Options of models that name files of pretrained embeddings.
-EMBEDDINGS = ("encoder_embed_path", "decoder_embed_path", "pretrained_xlm_checkpoint")
+EMBEDDING_OPTIONS = ("encoder_embed_path", "decoder_embed_path", "pretrained_xlm_checkpoint")
 
 #: fairseq only reads the device and the type of this buffer, and saves it with whatever was in memory.
 _NEVER_READ = "_float_tensor"
@@ -155,7 +155,7 @@ def options_in(state: Mapping[str, Any], part: str = "model") -> dict[str, Any]:
 
 def forget_initial_values(options: Any) -> None:
     """Remove the files of embeddings from a model's options: its checkpoint has the trained embeddings."""
-    for name in EMBEDDINGS:
+    for name in EMBEDDING_OPTIONS:
         if getattr(options, name, None):
             setattr(options, name, None)
 
