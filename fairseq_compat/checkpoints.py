@@ -1,6 +1,6 @@
-"""Reads checkpoints without running code in them, and reports in one sentence what is wrong with a file.
+"""Reads checkpoints without running code from them, and reports in one sentence what is wrong with a file.
 
-:mod:`fairseq_compat.safe_unpickling` builds plain values and tensors, with every PyTorch; everything else is refused
+:mod:`fairseq_compat.torch_files` builds plain values and tensors, with every PyTorch; everything else is refused
 before it is built. A file's checksums are verified before it is loaded, which PyTorch does not do.
 """
 
@@ -14,17 +14,20 @@ from typing import IO, Any
 
 import torch
 
-from fairseq_compat import provenance, safe_unpickling
+from fairseq_compat import provenance, torch_files
 from fairseq_compat.errors import UserError, named
 from fairseq_compat.files import atomic_write, require_file
+from fairseq_compat.plain_values import RefusedError
 
-#: Maximum size of a table of positions, width x length: it is computed from options, and not stored in the file.
+#: Maximum size of a table of sinusoidal positions, width x length: it is computed from options, and not stored in the
+#: file, whose size would limit it.
 _MOST_IN_POSITIONS = 2**27
 
 #: Options of models that name files of pretrained embeddings.
-EMBEDDINGS = ("encoder_embed_path", "decoder_embed_path", "pretrained_xlm_checkpoint")
+EMBEDDING_OPTIONS = ("encoder_embed_path", "decoder_embed_path", "pretrained_xlm_checkpoint")
 
-#: fairseq only reads the device and the type of this buffer, and saves it with whatever was in memory.
+#: fairseq reads only the device and the type of this buffer, and never sets its value: a checkpoint has whatever was in
+#: memory, perhaps NaN.
 _NEVER_READ = "_float_tensor"
 
 
@@ -42,10 +45,11 @@ def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> A
             return load(opened, mapped=mapped)
     name = getattr(file, "name", "the checkpoint")
     try:
-        return safe_unpickling.read(file, mapped=mapped)
-    except safe_unpickling.RefusedError as error:
+        return torch_files.read(file, mapped=mapped)
+    except RefusedError as error:
         raise UserError(f"{name} is refused: {error}") from error
     except Exception as error:  # reading a damaged file raises anything from EOFError to AssertionError
+        # Too little memory is not the file's fault; PyTorch's "can't allocate memory" is a RuntimeError.
         if "allocate" in str(error) or isinstance(error, MemoryError):
             raise
         size = file.seek(0, os.SEEK_END)
@@ -66,17 +70,20 @@ def require_checkpoint(state: Any, name: str) -> None:
     model = state.get("model") if isinstance(state, dict) else None
     if not isinstance(model, dict) or not all(isinstance(value, torch.Tensor) for value in model.values()):
         raise UserError(f"{name} is not a fairseq checkpoint: it has no entry 'model' with tensors by name")
+    # fairseq 0.10 wrote a namespace "args"; later versions write "cfg", and "args" as None.
     options = [state[part] for part in ("cfg", "args") if state.get(part) is not None]
     if len(options) != 1 or not isinstance(options[0], (Mapping, Namespace)):
-        raise UserError(f"{name} is not a fairseq checkpoint: it has options in none of 'cfg' and 'args', or in both")
-    if not updates_in(state) >= 0:
+        raise UserError(f"{name} is not a fairseq checkpoint: it needs options in either 'cfg' or 'args'")
+    if updates_in(state) < 0:
         raise UserError(f"{name} is damaged: its model was trained for {updates_in(state)} updates")
     model, task = (Namespace(**options_in(state, part)) for part in ("model", "task"))
+    # 512 is the default of fairseq's models, whose options need not have all values.
     widths = [vars(model).get(f"{side}_embed_dim", 512) for side in ("encoder", "decoder")]
     width = max((number for number in widths if isinstance(number, int)), default=512)
     longest = max(provenance.limits_in(model).values(), default=0)
     if width * longest > _MOST_IN_POSITIONS:
         raise UserError(f"{name} is refused: its options ask for more positions than fit into memory")
+    # A file whose options were changed after the training would build another model than its record says.
     if recorded := provenance.recorded_in(state):
         options_of_parts = {**provenance.of_model(model), **provenance.limits_in(task)}
         provenance.require_same(name, recorded, options_of_parts, "its own options")
@@ -87,7 +94,7 @@ def require_one_value(model: torch.nn.Module, values: Mapping[str, torch.Tensor]
     names: dict[torch.nn.Parameter, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         first = names.setdefault(parameter, name)
-        has_both = first != name and {first, name} <= values.keys()
+        has_both = first != name and {first, name} <= values.keys()  # fairseq saves each name of a shared parameter
         if has_both and not torch.allclose(values[first], values[name], rtol=0, atol=0, equal_nan=True):
             raise UserError(f"{name} and {first} are shared by the model's options, but differ in its checkpoint")
 
@@ -146,7 +153,7 @@ def require_finite(values: Iterable[tuple[str, torch.Tensor]], name: str) -> Non
 
 def options_in(state: Mapping[str, Any], part: str = "model") -> dict[str, Any]:
     """Return the options of a group such as "model" in a checkpoint: those in ``cfg`` or, in older files, ``args``."""
-    cfg = state.get("cfg") or {part: state.get("args")}
+    cfg = state.get("cfg") or {part: state.get("args")}  # args has the options of all groups together
     options = cfg.get(part) if isinstance(cfg, Mapping) else None
     options = vars(options) if isinstance(options, Namespace) else options
     return dict(options) if isinstance(options, Mapping) else {}
@@ -154,13 +161,14 @@ def options_in(state: Mapping[str, Any], part: str = "model") -> dict[str, Any]:
 
 def forget_initial_values(options: Any) -> None:
     """Remove the files of embeddings from a model's options: its checkpoint has the trained embeddings."""
-    for name in EMBEDDINGS:
+    for name in EMBEDDING_OPTIONS:
         if getattr(options, name, None):
             setattr(options, name, None)
 
 
 def updates_in(state: Mapping[str, Any]) -> int:
     """Return the number of updates that the model in a checkpoint was trained for."""
+    # One entry for each run that the training was resumed in; the last one is of the present run.
     history = state.get("optimizer_history") or [{}]
     return int(history[-1].get("num_updates", 0))
 

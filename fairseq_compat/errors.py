@@ -15,17 +15,22 @@ class UserError(ValueError):
     """
 
 
-#: How Python prints one, as in the report of another process.
+#: How Python prints a UserError at the end of a traceback, such as the one that another process reports as a text.
 _PRINTED = f"{UserError.__module__}.{UserError.__qualname__}: "
 
 
 def mistake(error: BaseException) -> str | None:
     """Return the sentence about a mistake of the user; None for an error that its traceback may explain.
 
-    A mistake is a :class:`UserError`, also one that became another error or that another process reports; a check of
-    fairseq's own that failed; a configuration that hydra cannot read; an error of the system that names a file.
+    A mistake is
+
+    - a :class:`UserError`, also as the cause of another error, or in the report of another process
+    - a check of fairseq's own that failed
+    - a configuration that hydra cannot read
+    - an error of the system that names a file
     """
     for cause in chain(error):
+        # The text of torch.multiprocessing's errors, and of those of process pools, is a traceback.
         for line in reversed(str(cause).splitlines()):
             if line.startswith(_PRINTED):
                 return line.removeprefix(_PRINTED)
@@ -38,23 +43,25 @@ def mistake(error: BaseException) -> str | None:
         return _mistake_in_configuration(error)
     if isinstance(error, OSError) and error.filename is not None:
         missing = isinstance(error, FileNotFoundError)
+        # An empty name is that of an empty option.
         return f"{os.fsdecode(error.filename) or repr('')} does not exist" if missing else str(error)
-    if isinstance(error, OSError) and error.errno is None:  # a program says it itself
+    # Raised by a program, not by the system: fairseq's "Model file not found: ...".
+    if isinstance(error, OSError) and error.errno is None:
         return named(error)
     return None
 
 
 def _is_check_of_fairseq(error: BaseException) -> bool:
-    """Return whether a line of fairseq's own raised an error with a message, as its checks of options do."""
+    """Return whether a line of fairseq raised an error with a message, as its checks of options do."""
     if not isinstance(error, (AssertionError, ValueError, ImportError)) or not str(error):
         return False
     frames = list(walk_tb(error.__traceback__))
     if not frames:  # it was never raised
         return False
-    frame, number = frames[-1]
+    frame, number = frames[-1]  # the innermost
     if _package_of(frame.f_globals.get("__name__", "")) not in ("fairseq", "fairseq_cli"):
         return False
-    # What Python or NumPy raise in a line that calls them is no check.
+    # Python and NumPy, whose C functions have no frames, raise errors in lines that call them: these are not checks.
     line = linecache.getline(frame.f_code.co_filename, number).strip()
     return isinstance(error, AssertionError) or line.startswith("raise ")
 
@@ -70,7 +77,7 @@ def _mistake_in_configuration(error: BaseException) -> str:
     place = f" at {key}, option --{key.rpartition('.')[2].replace('_', '-')}" if key else ""
     reasons = []
     for cause in chain(error):
-        # hydra adds pages about where it searched.
+        # omegaconf adds the key and the types, and hydra pages about where it searched.
         message = str(cause).split("full_key")[0]
         reasons.append(" ".join(message.split())[:300])
     return f"the configuration cannot be used{place}: {'; '.join(reasons[:2])}"
@@ -85,7 +92,7 @@ def named(error: BaseException) -> str:
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and its causes."""
+    """Yield an error and its causes, as Python prints them."""
     while error is not None:
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

@@ -1,7 +1,7 @@
 """Writing files so that a reader finds the old one or the whole new one, never half of it.
 
-What is not finished lies beside its target, as ``.NAME.fairseq-unfinished``. It is locked while it is written; one that
-a killed process left is removed by the next writer of the same target.
+An unfinished file lies beside its target, as ``.NAME.fairseq-unfinished``. It is locked while it is written; one that a
+killed process left is removed by the next writer of the same target.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fairseq_compat.errors import UserError
 #: Suffix of the names of files that are being written.
 UNFINISHED = ".fairseq-unfinished"
 
-#: Error numbers of a failed write; such errors name no file.
+#: Error numbers of a write for which there is no room: on the disk, in the user's quota, in a file (``ulimit -f``).
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 #: Arguments of renameat2 (Linux): relative to the current folder, and exchange the names.
@@ -57,15 +57,17 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
             if isinstance(path, NewFile) and os.path.lexists(path):
                 raise UserError(f"{path} was written by another process meanwhile; give another name")
-            if not _is_at(descriptor, aside):  # on a file system without locks
-                aside = ""
+            # Without locks, another process may have taken this file for a leftover, and made its own.
+            if not _is_at(descriptor, aside):
+                aside = ""  # which is not removed below
                 raise UserError(_in_use(path))
             os.replace(aside, path)
         flush_folder(os.path.dirname(path) or ".")
     except BaseException as error:
         with suppress(FileNotFoundError):
             os.remove(aside)
-        # PyTorch continues after a write has failed, and ends with an error of its own.
+        # torch.save continues after a write has failed, and ends in a RuntimeError about the position in its archive;
+        # the failure itself is the context of that error.
         first = error.__context__ if isinstance(error, RuntimeError) else None
         cause = first if isinstance(first, (OSError, KeyboardInterrupt, SystemExit)) else error
         if is_full_disk(cause):
@@ -76,54 +78,57 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def is_full_disk(error: BaseException) -> TypeGuard[OSError]:
-    """Return whether an error is that of a full disk, which names no file."""
+    """Return whether an error is that of a write to a full disk; one with a file's name is from opening a file."""
     return isinstance(error, OSError) and error.filename is None and error.errno in NO_ROOM
 
 
 def beside(path: str) -> str:
-    """Return the prefix of temporary names for ``path``, in the same folder; a name may have 255 bytes."""
+    """Return the prefix of temporary names for ``path``, in the same folder, so that they can be renamed to it."""
     folder, name = os.path.split(path)
+    # A name may have 255 bytes: 200 leave room for what follows.
     return os.path.join(folder, f".{os.fsdecode(os.fsencode(name)[:200])}")
 
 
 def _open_aside(path: str) -> tuple[str, int]:
-    """Open a new file for what is to become ``path``, and lock it.
+    """Open a new file that is to become ``path``, and lock it; return its name and its descriptor.
 
     Raises:
-        UserError: another process is writing it.
+        UserError: another process is writing the same file.
     """
     aside = beside(path) + UNFINISHED
     while True:
         require_unused(path, remove=True)
         try:
-            # It is new, so that mode and owner are this process's, and not those of what was left there.
+            # O_EXCL: a new file, whose mode and owner are this process's, and not those of a leftover.
             descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         except FileExistsError:  # another process was faster
             continue
         with suppress(OSError):  # a file system without locks
-            # It is free, but for a moment in which another process takes it for a leftover and removes it.
+            # Between opening and locking it, another process may take it for a leftover, lock it and remove it.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if _is_at(descriptor, aside):
             return aside, descriptor
-        os.close(descriptor)
+        os.close(descriptor)  # it was removed: once more
 
 
 def require_unused(path: str, *, remove: bool = False) -> None:
-    """Raise UserError where another process is writing what is to become ``path``.
+    """Raise UserError if another process is writing what is to become ``path``.
 
-    With ``remove``, what a killed process has left there is removed.
+    With ``remove``, an unfinished file that a killed process has left is removed.
     """
     aside = beside(path) + UNFINISHED
     try:
-        if not stat.S_ISREG(os.lstat(aside).st_mode):  # a link or a pipe, which no process of ours has made
+        if not stat.S_ISREG(os.lstat(aside).st_mode):  # a link or a pipe, which this function would open
             if remove:
                 os.remove(aside)
             return
+        # The flags hold if it becomes a link or a pipe now.
         descriptor = os.open(aside, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return
     try:
         try:
+            # The system releases the lock of a killed process.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(_in_use(path)) from None
@@ -136,7 +141,7 @@ def require_unused(path: str, *, remove: bool = False) -> None:
 
 
 def _is_at(descriptor: int, path: str) -> bool:
-    """Return whether an open file is the one that has this name now."""
+    """Return whether an open file is the one that has the name ``path`` now."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:
@@ -144,11 +149,11 @@ def _is_at(descriptor: int, path: str) -> bool:
 
 
 def _in_use(path: str) -> str:
-    return f"{path} is being written by another process; let that one end, or give another name"
+    return f"{path} is being written by another process; wait until that ends, or give another name"
 
 
 def copied_whole(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Copy ``source`` to ``target`` the same way, replacing ``target`` if it exists."""
+    """Copy ``source`` to ``target`` with :func:`atomic_write`, replacing ``target`` if it exists."""
     with open(source, "rb") as original, atomic_write(target) as copy:
         shutil.copyfileobj(original, copy, length=16 * 1024 * 1024)
 
@@ -161,6 +166,7 @@ def require_file(path: str | os.PathLike[str]) -> None:
 
 def is_stream(path: str) -> bool:
     """Return whether ``path`` is a pipe or a terminal, which passes on what is written: there is nothing to replace."""
+    # Open files of this process, such as /dev/stdout and the shell's >(command): even one on disk is written into.
     if os.path.abspath(path).startswith(("/dev/fd/", "/dev/std", "/proc/self/fd/")):
         return os.path.exists(path)
     try:
@@ -171,12 +177,13 @@ def is_stream(path: str) -> bool:
 
 
 def exchange(first: str, second: str) -> bool:
-    """Exchange the names of two folders in one step; return False where the system cannot."""
+    """Exchange the names of two folders in one step; return False if the system cannot."""
     try:
         renameat2 = ctypes.CDLL(None).renameat2
-    except (AttributeError, OSError, TypeError):  # another C library, another system
+    except (AttributeError, OSError, TypeError):  # no renameat2 (macOS, old musl), or no library to load (Windows)
         return False
     paths = os.fsencode(first), os.fsencode(second)
+    # Not every file system has it: NFS refuses the flag.
     return bool(renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0)
 
 

@@ -32,10 +32,12 @@ class PatchingFinder:
         if name.partition(".")[0] not in PACKAGES or not self._finds_patched_release():
             return None
         for finder in tuple(sys.meta_path):
+            # Finders for Python 3.11 and older may only have find_module.
             if finder is not self and hasattr(finder, "find_spec"):
                 spec = finder.find_spec(name, path, target)
                 if spec is not None:
-                    # That finder may itself have called this one, which then has patched the module already.
+                    # The finder of another tool may itself ask all of sys.meta_path; then this one was called, and
+                    # has patched the module already.
                     is_new = spec.loader is not None and "exec_module" not in vars(spec.loader)
                     if is_new and (patches := find_patches(name, spec)):
                         wrap_loader(spec, patches)
@@ -55,7 +57,7 @@ def wrap_loader(spec: ModuleSpec, patches: Sequence[Patch]) -> None:
     from contextlib import ExitStack
     from copy import copy
 
-    loader: Any = copy(spec.loader)
+    loader: Any = copy(spec.loader)  # a zip archive has one loader for all its modules
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:

@@ -1,7 +1,7 @@
 """Where commands may write: one rule for every option that names an output.
 
-A file that exists is replaced with ``--force`` only; a folder only if its marker names the same kind of folder, and
-there is nothing else in it. Links, devices and what a command reads are never replaced.
+A file that exists is replaced only with ``--force``; so is a folder, if its marker names the same kind of folder and it
+contains nothing but the files of the marker. Links, devices and a command's inputs are never replaced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fairseq_compat.errors import UserError
 from fairseq_compat.files import NewFile, atomic_write
 from fairseq_compat.versions import installed_version
 
-#: The file in a folder that says which program made the folder, and what it is.
+#: Name of the file that says which program made the folder, of which kind it is, and which files are its own.
 MARKER = "made_by.json"
 
 _PROGRAM = "fairseq-depthwise"
@@ -28,9 +28,10 @@ _PROGRAM = "fairseq-depthwise"
 def output_file(
     option: str, path: str, *, force: bool = False, inputs: Iterable[str] = (), stream: bool = False
 ) -> str:
-    """Return ``path`` if a command may write a file there, or raise UserError; asked before anything is computed.
+    """Return ``path`` if a command may write a file there; else raise UserError. Call it before anything is computed.
 
-    ``inputs`` are read, so that they may not be the output; with ``stream`` a pipe or a terminal will do, too.
+    ``inputs`` are files that the command reads, which may not be the output; with ``stream`` a pipe or a terminal will
+    do, too.
     """
     named, status = f"{option} {path!r}", _status(option, path)
     if path.endswith("/") or os.path.isdir(path):
@@ -38,9 +39,10 @@ def output_file(
     files.require_unused(path)
     if status is None:
         return NewFile(path)
+    # A link to nothing cannot be compared; it is refused below.
     for file in inputs if os.path.exists(path) else ():
         if os.path.exists(file) and os.path.samefile(file, path):
-            raise UserError(f"{named} is a file that is read; give another name")
+            raise UserError(f"{named} is an input of this command; give another name")
     if files.is_stream(path) and stream:
         return path
     if not stat.S_ISREG(status.st_mode):
@@ -53,8 +55,8 @@ def output_file(
 def output_folder(option: str, path: str, kind: str, *, force: bool = False, inputs: Iterable[str] = ()) -> str:
     """Return where a command may put a folder, without a slash at the end, or raise UserError.
 
-    With ``force`` a folder of the same ``kind``, such as ``export``, may be there, and is replaced as a whole, unless
-    one of the ``inputs`` lies in it.
+    With ``force`` a folder of the same ``kind``, such as ``export``, may be there, and will be replaced as a whole,
+    unless it contains one of the ``inputs``.
     """
     place = _folder(option, path)
     if os.path.lexists(place):
@@ -62,19 +64,21 @@ def output_folder(option: str, path: str, kind: str, *, force: bool = False, inp
             raise UserError(f"{option} {path!r} exists; give another name, or --force to replace it")
         for file in inputs:
             if os.path.dirname(os.path.realpath(file)) == place:
-                raise UserError(f"{option} {path!r} has {file} in it, which is read; give another name")
+                raise UserError(f"{option} {path!r} contains the input {file}; give another name")
         _require_replaceable(f"{option} {path!r}", place, kind)
     return place
 
 
 def begin_folder(option: str, path: str, kind: str) -> str:
-    """Return where a command may work in a folder, which is made: a new or empty one, or one of its ``kind``.
+    """Make a folder for a command to work in, or take one of the same ``kind``, with its files; return its path.
 
-    Where there is something else, this is a UserError.
+    Raises:
+        UserError: there is something else.
     """
     place = _folder(option, path)
     os.makedirs(place, exist_ok=True)
     if not _marker(place, kind):
+        # A killed process may have left its unfinished marker.
         if any(not name.endswith(files.UNFINISHED) for name in os.listdir(place)):
             raise UserError(f"{option} {path!r} exists and is no {kind}; give another name")
         _write_marker(place, kind)
@@ -83,34 +87,35 @@ def begin_folder(option: str, path: str, kind: str) -> str:
 
 @contextmanager
 def folder_written_whole(place: str, kind: str, *, replace: bool = False) -> Iterator[str]:
-    """Yield a folder beside ``place``, of :func:`output_folder`, to write into; it gets its name at the end.
+    """Yield a folder beside ``place``, of :func:`output_folder`, to write into; at the end it is renamed to ``place``.
 
-    A folder that is to be replaced is removed only after the new one stands.
+    A folder that is to be replaced is removed only after the new one is there.
 
     Raises:
-        UserError: the disk is full, or the folder that is replaced has something else in it by now.
-        OSError: there is something else by now.
+        UserError: the disk is full, or the folder to be replaced contains something else by now.
+        OSError: there is something else at ``place`` by now.
     """
     aside = f"{files.beside(place)}.{os.urandom(8).hex()}{files.UNFINISHED}"
-    before = f"{aside}-replaced"
+    before = f"{aside}-replaced"  # the name of the earlier folder until it is removed
     try:
         os.mkdir(aside)
         yield aside
         _write_marker(aside, kind, files=sorted({*os.listdir(aside), MARKER}))
         if replace and os.path.lexists(place):
-            _require_replaceable(place, place, kind)
-            if files.exchange(aside, place):  # so that a process that is killed leaves one of them there
+            _require_replaceable(place, place, kind)  # again: the command may have run for hours
+            if files.exchange(aside, place):  # if it is killed here, one of them is at its place
                 before = aside
             else:
                 os.rename(place, before)
         if before != aside:
-            os.rename(aside, place)  # fails where a file or a folder with anything in it has appeared
+            os.rename(aside, place)  # fails if a file, or a folder that is not empty, has appeared
         files.flush_folder(os.path.dirname(place))
         shutil.rmtree(before, ignore_errors=True)
     except BaseException as error:
         shutil.rmtree(aside, ignore_errors=True)
         if os.path.lexists(before) and not os.path.lexists(place):
             os.rename(before, place)
+        # Files in it were written under its temporary name.
         if isinstance(error, UserError):
             raise UserError(str(error).replace(aside, place)) from error
         if files.is_full_disk(error):
@@ -136,20 +141,21 @@ def _marker(folder: str, kind: str) -> dict[str, Any]:
 
 
 def _require_replaceable(named: str, folder: str, kind: str) -> None:
-    """Raise UserError unless a folder is of a kind and has nothing in it that its marker does not name."""
-    names = _marker(folder, kind).get("files")
+    """Raise UserError unless a folder is of this kind and contains only files that its marker names."""
+    names = _marker(folder, kind).get("files")  # missing in a folder of begin_folder, which is never replaced
     if not isinstance(names, list) or os.path.samefile(folder, os.curdir):
         raise UserError(f"{named} exists and is no {kind}, which --force would replace; give another name")
-    # An export's files lie in it flat: a folder in it is another's, and so is a link.
+    # Exports have neither subfolders nor links: these are the user's.
     for entry in os.scandir(folder):
         if entry.name not in names or not entry.is_file(follow_symlinks=False):
-            raise UserError(f"{named} has {entry.name!r} in it, which is none of its files; move that away")
+            raise UserError(f"{named} contains {entry.name!r}, which is not one of its files; move that away")
 
 
 def _folder(option: str, path: str) -> str:
     """Return the absolute path of a folder without a slash at the end."""
     _status(option, path)
     head, tail = os.path.split(path.rstrip("/") or "/")
+    # The folder above is resolved, but not the last part: a link there is refused below.
     has_name = tail not in ("", os.curdir, os.pardir)
     place = os.path.join(os.path.realpath(head), tail) if has_name else os.path.realpath(path)
     status = _status(option, place)
@@ -159,9 +165,9 @@ def _folder(option: str, path: str) -> str:
 
 
 def _status(option: str, path: str) -> os.stat_result | None:
-    """Return what is at a path; None where there is nothing but may be something."""
-    if path in ("", "-"):
-        raise UserError(f"{option} {path!r} is no name; write ./- if it is to be called so")
+    """Return the status of what is at a path; None if there is nothing, and something can be made there."""
+    if path in ("", "-"):  # "-" means stdin or stdout in other programs
+        raise UserError(f"{option} {path!r} is not a name; write ./- if it is to be called so")
     parent = os.path.dirname(path.rstrip("/")) or os.curdir
     try:
         status = os.lstat(path)

@@ -46,11 +46,12 @@ class Patch:
         """Apply the patch to a module that is executed inside this context."""
         if self.function or self.before:
             yield
-            # Of "Class.method" or "function", find what has the attribute.
+            # The owner of "Class.method" is the class, and that of "function" the module.
             *classes, name = (self.function or self.before).split(".")
             owner = functools.reduce(getattr, classes, module)
             replaces(owner, name)(self.change if self.function else _with_check(self.change))
         elif inspect.isgeneratorfunction(self.change):
+            # Such a patch changes what the module imports, and restores it afterwards.
             with contextmanager(self.change)(module):
                 yield
         else:
@@ -76,7 +77,7 @@ def _with_check(check: Callable[..., Any]) -> Callable[..., Any]:
 
     def checked(original: Any, *args: Any, **kwargs: Any) -> Any:
         call = inspect.signature(original).bind(*args, **kwargs)
-        call.apply_defaults()
+        call.apply_defaults()  # also arguments that the caller leaves out
         check(**{name: call.arguments[name] for name in names})
         return original(*args, **kwargs)
 
@@ -87,7 +88,7 @@ def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[.
     """Replace ``owner.name`` by the decorated function, which gets the original as its first argument."""
 
     def put(function: Callable[..., Any]) -> Callable[..., Any]:
-        # vars() returns a classmethod as such; getattr would bind it.
+        # vars() returns a classmethod as such; getattr would bind it. An inherited method is not in vars().
         attribute = vars(owner)[name] if name in vars(owner) else getattr(owner, name)
         is_classmethod = isinstance(attribute, classmethod)
         original = attribute.__func__ if is_classmethod else attribute

@@ -1,8 +1,9 @@
-"""Freed memory that a process keeps on a CPU, and facts about its processor.
+"""How this process treats freed memory on a CPU, and facts about its processor.
 
-glibc, the C library of most Linux distributions, maps every large block anew and unmaps it when it is freed, and the
-system clears each of its pages when it is first touched. A step of training or of a beam search frees and allocates
-blocks of the same sizes again and again; if they are kept, there are no page faults (docs/training.md).
+glibc, the C library of most Linux distributions, returns large freed blocks to the system: all above 32 MiB, smaller
+ones until it has adjusted its threshold to them. The system clears each page of the next block when it is first
+touched. A step of training or of a beam search frees and allocates blocks of the same sizes again and again; if they
+are kept, there are no such page faults (docs/training.md).
 """
 
 from __future__ import annotations
@@ -11,34 +12,46 @@ import ctypes
 import os
 from functools import cache
 
-#: mallopt's parameters, from glibc's malloc.h, and the largest value: it takes an int.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _LARGEST = -1, -3, 2**31 - 1
+#: Parameters of mallopt, from glibc's malloc.h.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
-#: With one of these in the environment the user has decided.
+#: In bytes; mallopt takes an int. As threshold of mmap, older versions of glibc accept at most 32 MiB (on 64 bits).
+_LARGEST, _LARGEST_OF_OLDER = 2**31 - 1, 2**25
+
+#: If one of these is set, the user's choice stands.
 _VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
-@cache
+@cache  # once for a process
 def keep_freed_memory() -> bool:
     """Let this process keep freed blocks, and up to 2 GiB at the end of the heap; return whether it does.
 
-    Only the first call has an effect, and without glibc none has. Commands call it at their start; a program that uses
-    the models by itself may do so too.
+    Only the first call has an effect, and without glibc none has. Commands call it at their start; programs that use
+    the models directly may call it, too.
     """
     if any(name in os.environ for name in _VARIABLES):
         return False
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # another C library, another system
+    except (AttributeError, OSError, TypeError):  # no mallopt (musl, macOS), or no library to load (Windows)
         return False
-    return all(mallopt(parameter, _LARGEST) == 1 for parameter in (_TRIM_THRESHOLD, _MMAP_THRESHOLD))
+    # The threshold of mmap first. Either call ends glibc's own adjustment of it, so that the other one alone would be
+    # worse than nothing: every block above 128 KiB would be mapped anew.
+    for limit in (_LARGEST, _LARGEST_OF_OLDER):
+        if mallopt(_MMAP_THRESHOLD, limit) == 1:
+            return bool(mallopt(_TRIM_THRESHOLD, _LARGEST) == 1)
+    return False
 
 
 def processor_facts() -> dict[str, str]:
     """Return Linux's description of the first processor, such as ``model name`` and ``flags``; empty elsewhere."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
-            fields = (line.partition(":") for line in file.read().partition("\n\n")[0].splitlines())
-            return {name.strip(): value.strip() for name, _, value in fields}
+            first_processor = file.read().partition("\n\n")[0]  # an empty line follows each
     except OSError:
         return {}
+    facts = {}
+    for line in first_processor.splitlines():
+        name, _, value = line.partition(":")
+        facts[name.strip()] = value.strip()
+    return facts

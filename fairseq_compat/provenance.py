@@ -1,9 +1,9 @@
-"""The provenance of a checkpoint: dictionaries in their order, languages, and whatever else no tensor shows.
+"""The provenance of a checkpoint: the order of its dictionaries, languages, and whatever else no tensor shows.
 
 Every training records it in its checkpoints, as plain values by name: digests of dictionaries and of subword files,
-languages, tokenizer with its options, and options that change what a model computes, but no tensor. It is compared with
-what a checkpoint is used with (``patches/checkpoints.py``, and whatever else reads checkpoints). Only what both sides
-name is compared, so that checkpoints without a record, such as fairseq's own, are used as before.
+languages, tokenizer with its options, and options that change what a model computes, but no tensor. Whoever uses a
+checkpoint compares the record with the data and options at hand (``patches/checkpoints.py`` for fairseq's commands).
+Only names on both sides are compared, so that checkpoints without a record, such as fairseq's own, are used as before.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ from typing import Any
 
 from fairseq_compat.errors import UserError
 
-#: In a checkpoint's ``extra_state``, and in the configuration of an exported folder.
+#: Key of the record in a checkpoint's ``extra_state``, and in the configuration of an exported folder.
 ENTRY = "belongs_to"
 
 Record = Mapping[str, str | int | float]
 
-#: A language may have been renamed, or be one of many; it is wrong only if the record has it on the other side.
+#: A language may have another name now (de_DE for de), or be one of many; it is wrong only if the record has it on the
+#: other side.
 _OTHER_SIDE = {"source_lang": "target_lang", "target_lang": "source_lang"}
 
-#: Options of tasks that say what is put around sentences.
+#: Options of tasks that determine which tokens are added to sentences.
 _OF_TASKS = ("encoder_langtok", "decoder_langtok", "lang_tok_replacing_bos_eos", "prepend_bos")
 
-#: Options of tasks that trainings may change, but no checkpoint.
+#: Options of tasks that a resumed training may change; a checkpoint's record must agree with its own options.
 _LIMITS = ("max_source_positions", "max_target_positions")
 
-#: Options of subwords that only affect the text of trainings.
+#: Options of subwords that split the text of a training at random, and affect nothing else.
 _FOR_TRAINING = ("sentencepiece_enable_sampling", "sentencepiece_alpha")
 
-#: Options of fairseq's models that no tensor shows. Other dataclasses declare it with ``changes_parameters``.
+#: Options of fairseq's models that no tensor's name or shape shows. Other models declare this in the metadata of their
+#: options (``changes_parameters``).
 _OF_MODELS = {
     "activation_fn",
     "cross_self_attention",
@@ -52,9 +54,9 @@ _OF_MODELS = {
 
 
 def require_same(name: str, recorded: Record, current: Record, where: str) -> None:
-    """Raise UserError where the record in a checkpoint, ``name``, and what it is used with, ``where``, differ."""
+    """Raise UserError if the record of a checkpoint, ``name``, differs from ``current``, which is that of ``where``."""
     for key, trained in recorded.items():
-        value = current.get(key, trained)
+        value = current.get(key, trained)  # a name that only the record has is not compared
         if value == trained or (key in _OTHER_SIDE and value != recorded.get(_OTHER_SIDE[key])):
             continue
         option = f"the {key.replace('_', ' ')}" if key.endswith("_dictionary") else f"--{key.replace('_', '-')}"
@@ -63,13 +65,14 @@ def require_same(name: str, recorded: Record, current: Record, where: str) -> No
 
 
 def require_same_architecture(name: str, trained: Mapping[str, Any], options: Any) -> None:
-    """Raise UserError where a training resumes with a model of another family than the checkpoint ``name`` has.
+    """Raise UserError if a training resumes with a model of another family than that of the checkpoint ``name``.
 
     ``trained`` are the options of its model. Presets of one family differ in options, which are compared one by one.
     """
+    # fairseq's registry: the name of a preset -> the name of its model.
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
-    recorded, asked = trained.get("_name") or trained.get("arch"), architecture_of(options)
+    recorded, asked = architecture_of(Namespace(**trained)), architecture_of(options)
     families = [ARCH_MODEL_NAME_REGISTRY.get(arch, arch) for arch in (recorded, asked)]
     if recorded and asked and families[0] != families[1]:
         difference = f"{name} was trained with --arch {recorded}, and this command has --arch {asked}"
@@ -79,7 +82,7 @@ def require_same_architecture(name: str, trained: Mapping[str, Any], options: An
 def require_resumable(name: str, recorded: Record, task: Any, cfg: Any, *, is_new: bool) -> Record:
     """Compare a checkpoint's record with the training that begins with it; return the record of that training.
 
-    With ``is_new`` another training begins with the model: its task may have other dictionaries, such as labels.
+    With ``is_new`` another training begins with the model: its task may have other dictionaries, such as one of labels.
     """
     current, data = of_training(task, cfg), data_of(task)
     require_same(name, recorded, of_model(cfg.model), "this command")
@@ -102,8 +105,8 @@ def _size(dictionary: object) -> str:
 
 
 def recorded_in(holder: Mapping[str, Any]) -> Record:
-    """Return the record in a checkpoint, or in the configuration of an exported folder; empty where there is none."""
-    holder = holder.get("extra_state") or holder
+    """Return the record in a checkpoint, or in the configuration of an exported folder; empty if there is none."""
+    holder = holder.get("extra_state") or holder  # an exported folder has no extra_state
     record = holder.get(ENTRY) if isinstance(holder, dict) else None
     items = record.items() if isinstance(record, dict) else ()
     return {str(key): value for key, value in items if isinstance(value, (str, int, float))}
@@ -115,7 +118,7 @@ def of_training(task: Any, cfg: Any) -> Record:
 
 
 def of_task(task: Any) -> Record:
-    """Return a task's dictionaries, languages, and what it puts around sentences."""
+    """Return a task's dictionaries, languages, and options for the tokens that it adds to sentences."""
     options = options_of(task)
     around = {name: _plain(getattr(options, name)) for name in _OF_TASKS if hasattr(options, name)}
     return {**of_dictionaries(task), **languages_in(options), **around}
@@ -132,7 +135,7 @@ def limits_in(options: Any) -> dict[str, int]:
 
 
 def options_of(task: Any) -> Any:
-    """Return a task's options, where each kind of task keeps them."""
+    """Return a task's options: ``cfg``, or ``args`` for tasks whose options fairseq has not moved to dataclasses."""
     return getattr(task, "cfg", None) or getattr(task, "args", None)
 
 
@@ -157,7 +160,7 @@ def of_dictionaries(task: Any) -> Record:
 def of_model(options: Any) -> Record:
     """Return the options that change what a model computes, but perhaps no tensor.
 
-    Depths are none of them: tensors show them, and a model can grow.
+    Depths are left out: tensors show them, and a model can grow.
     """
     dataclass = options_class(architecture_of(options))
     declared = getattr(dataclass, "__dataclass_fields__", dict.fromkeys(_OF_MODELS))
@@ -167,11 +170,12 @@ def of_model(options: Any) -> Record:
         is_recorded = getattr(field, "metadata", {}).get("changes_parameters", name in _OF_MODELS)
         if is_recorded and hasattr(options, name) and not name.endswith("_layers"):
             values[name] = _as_first_recorded(_plain(getattr(options, name)), retired.get(name, {}))
-    for name, field in declared.items():  # of a model around another one
+    # A model around another one, such as a linearized one, has the options of that as JSON.
+    for name, field in declared.items():
         if getattr(field, "metadata", {}).get("options_of_model") and getattr(options, name, None):
             values |= of_model(Namespace(**json.loads(getattr(options, name))))
     if values.get("share_all_embeddings"):
-        values.pop("share_decoder_input_output_embed", None)  # is part of it
+        values.pop("share_decoder_input_output_embed", None)  # has no effect then
     return values
 
 
@@ -189,11 +193,11 @@ def of_text_in(cfg: Any) -> Record:
 
 
 def of_text(tokenizer: Mapping[str, Any], bpe: Mapping[str, Any]) -> Record:
-    """Return the names of tokenizer and subwords, and their options, of :func:`settings_in`; of files the digests."""
+    """Return the names of tokenizer and subwords and their options, from :func:`settings_in`; for files, digests."""
     record: dict[str, str | int | float] = {}
     for kind, options in (("tokenizer", tokenizer), ("bpe", bpe)):
         for name, value in options.items():
-            # Paths differ from machine to machine; the content counts.
+            # Paths differ from machine to machine: the content of the file counts. Other texts are not compared.
             is_number = isinstance(value, (int, float)) and name not in _FOR_TRAINING
             if is_number or name in (kind, "bpe_separator"):
                 record[name] = value
@@ -203,7 +207,7 @@ def of_text(tokenizer: Mapping[str, Any], bpe: Mapping[str, Any]) -> Record:
 
 
 def digest_of_file(path: str) -> str:
-    """Return what a record has of a file."""
+    """Return the digest that stands for a file in a record."""
     return f"sha256:{file_digest(path)[:16]}"
 
 
@@ -218,11 +222,13 @@ def settings_in(kind: str, cfg: Any) -> dict[str, Any]:
     options = vars(part) if is_namespace else part
     values = {}
     for name in options:
-        # Of a part of a configuration, omegaconf lists what is missing by the names in the whole.
+        # Reading a mandatory option that is missing ("???") raises an error. (missing_keys would list them by their
+        # names in the whole configuration.)
         if not (OmegaConf.is_config(options) and OmegaConf.is_missing(options, name)):
             values[name] = options[name]
     choice, option = values.pop("_name", None), values.get(kind)
-    chosen_name = (option or choice) if is_namespace else (choice or option)  # in fairseq's order
+    # As fairseq's registry does: from a namespace the option, such as --bpe, from a configuration the _name.
+    chosen_name = (option or choice) if is_namespace else (choice or option)
     return {**values, kind: chosen_name} if chosen_name else {}
 
 
@@ -236,12 +242,12 @@ def file_digest(path: str) -> str:
 
 
 def architecture_of(options: Any) -> str | None:
-    """Return the name of a model's architecture, where new and old options have it."""
+    """Return the name of a model's architecture: ``_name`` in fairseq's configuration, ``arch`` in older options."""
     return getattr(options, "_name", None) or getattr(options, "arch", None)
 
 
 def options_class(arch: str | None) -> Any:
-    """Return the dataclass of an architecture's options, of a preset too; None where it has none."""
+    """Return the dataclass of the options of an architecture, which may be a preset; None if it has none."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
 
     return MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(arch, arch))

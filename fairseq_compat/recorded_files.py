@@ -17,6 +17,7 @@ def places(path: str, checkpoint: str) -> Iterator[str]:
 
     The current folder comes last, since its files need not belong to a checkpoint elsewhere.
     """
+    # The folders above: "data-bin/dict.txt" is beside "checkpoints/", in the folder where the training was started.
     if not os.path.isabs(path):
         for folder in Path(os.path.abspath(checkpoint)).parents:
             yield str(folder / path)
@@ -26,9 +27,11 @@ def places(path: str, checkpoint: str) -> Iterator[str]:
 def recorded_file(path: str, checkpoint: str, folders: Sequence[str] = (), digest: object = None) -> str | None:
     """Return the present path of a recorded file, perhaps in one of the ``folders``; None if it does not exist.
 
-    Of several candidates it is the first with the recorded ``digest``, or else the first.
+    Of several candidates it is the first one with the recorded ``digest``, or else the first one: the caller compares
+    it with the record.
     """
     name = os.path.basename(path)
+    # Only in the folders is the name alone enough: they are those of data or of a whole model.
     candidates = [*places(path, checkpoint), *(os.path.join(folder, name) for folder in folders)]
     files = [candidate for candidate in candidates if os.path.isfile(candidate)]
     if len(files) > 1 and digest is not None:

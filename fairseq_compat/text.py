@@ -1,7 +1,7 @@
-r"""Reading text: lines end at line feeds, with or without a carriage return before, and are UTF-8.
+r"""Reading text: lines are UTF-8, and end at line feeds, with or without a carriage return before.
 
-Python's own text files end lines at a carriage return within a sentence, too, and an error in their encoding names
-neither file nor line.
+Files that Python's ``open`` returns also end a line at a carriage return within a sentence, and an error in their
+encoding names neither file nor line.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 
 from fairseq_compat.errors import UserError
 
-#: Bytes that are read at once to count lines.
+#: How many bytes are read at once to count lines.
 _BLOCK = 1 << 24
 
-#: What SentencePiece writes for the bytes of a letter that its model does not have.
+#: Pieces of SentencePiece for the bytes of a letter that its model does not have (byte fallback).
 _BYTE_PIECES = re.compile("(?:<0x[0-9A-F]{2}>)+")
 
 
 def decoded(line: bytes, number: int, path: str) -> str:
-    """Return a line of a text file as UTF-8, the first one (number 1) without its mark; ``path`` ``-`` is stdin.
+    """Decode a line of a text file; the first one (number 1) loses its byte order mark. ``path`` may be ``-``, stdin.
 
     Raises:
-        UserError: it is not UTF-8.
+        UserError: the line is not UTF-8.
     """
     try:
         return line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -36,13 +36,13 @@ def decoded(line: bytes, number: int, path: str) -> str:
 
 
 class TextFile:
-    """A text file that is open for reading, in place of the one that ``open`` returns.
+    """A text file open for reading, with those methods of the file that ``open`` returns which fairseq uses.
 
     Args:
         path: of the file; ``-`` is stdin.
-        start, end: places in bytes of a part that begins with a line. Lines that begin and end in it are read; an
-            ``end`` of 0 or less is that of the file.
-        marked: whether the first line may have a byte order mark; otherwise it may begin with that character.
+        start, end: offsets in bytes of the part to read; ``start`` is the beginning of a line. A line that ends after
+            ``end`` is not read; an ``end`` of 0 or less is the end of the file.
+        marked: drop a byte order mark at the beginning of the file; otherwise it is the first character of a text.
     """
 
     def __init__(self, path: str, start: int = 0, end: int = 0, *, marked: bool = True) -> None:
@@ -52,9 +52,9 @@ class TextFile:
         self._lines = self._read_lines(start, end)
 
     def _read_lines(self, start: int, end: int) -> Iterator[str]:
-        if start:  # a pipe has no other places
+        if start:  # not for 0: a pipe cannot seek
             self._file.seek(start)
-        place = start
+        place = start  # counted: a pipe cannot tell
         for number, line in enumerate(self._file, start=1):
             place += len(line)
             if 0 < end < place:
@@ -62,11 +62,11 @@ class TextFile:
             yield self._decoded(line, number, start)
 
     def _decoded(self, line: bytes, number: int, start: int) -> str:
-        """Return a line, the ``number``-th from ``start``; it ends in a line feed alone."""
+        """Decode a line, the ``number``-th from ``start``; drop a carriage return before its line feed."""
         try:
             text = line.decode("utf-8-sig" if self._marked and start == 0 and number == 1 else "utf-8")
         except UnicodeDecodeError:
-            # Only an error needs to know how many lines are before this part.
+            # The error names the line's number in the whole file: only then are the lines before this part counted.
             before = number_of_lines(self.name, start) if start else 0
             return decoded(line, before + number, self.name)
         return text[:-2] + "\n" if text.endswith("\r\n") else text
@@ -98,14 +98,14 @@ class TextFile:
 
 
 def open_text(path: str, mode: str = "r", **options: Any) -> Any:
-    """Open a file as ``open`` does, but a text that is read as a :class:`TextFile`."""
+    """Open a file as ``open`` does, but a text for reading as a :class:`TextFile`."""
     if mode == "r":
         return TextFile(path)
     return open(path, mode, **options)
 
 
 def number_of_lines(path: str, end: int | None = None) -> int:
-    """Return the number of lines of a text file, or of its first ``end`` bytes; the last one may have no line feed."""
+    """Return the number of lines of a text file, or of its first ``end`` bytes."""
     lines, last = 0, b"\n"
     with open(path, "rb") as file:
         remaining = end
@@ -114,34 +114,35 @@ def number_of_lines(path: str, end: int | None = None) -> int:
             last = block[-1:]
             if remaining is not None:
                 remaining -= len(block)
-    return lines + (last != b"\n")
+    return lines + (last != b"\n")  # the last line of a file may have no line feed
 
 
 def require_parallel(paths: list[str]) -> None:
-    """Raise UserError unless all texts have the same number of lines, of UTF-8, and at least one."""
+    """Raise UserError unless all texts have the same number of lines, and at least one."""
     counts = [number_of_lines(path) for path in paths]
     if paths and not any(counts):
         raise UserError(f"{' and '.join(paths)} have no lines: there is nothing to make data of")
     if len(set(counts)) > 1:
-        for path in paths:  # line feeds of another encoding are others
+        # Perhaps one of them is UTF-16, where other bytes are counted as line feeds: reading it says so.
+        for path in paths:
             with TextFile(path) as file:
-                deque(file, maxlen=0)
+                deque(file, maxlen=0)  # reads and drops all lines
         counted = [f"{path} has {count:,}" for path, count in zip(paths, counts, strict=True)]
         raise UserError(f"{', '.join(counted)} lines; line N of one has to belong to line N of the others")
 
 
 def joined_pieces(sentence: str) -> str:
-    """Return the text of SentencePiece's pieces, without their model: letters for bytes such as <0xC3> <0x9F>, too."""
+    """Join SentencePiece's pieces to text, without their model; byte pieces such as <0xC3> <0x9F> become letters."""
     text = sentence.replace(" ", "").replace("\u2581", " ")
     return one_line(_BYTE_PIECES.sub(_letters, text)).strip()
 
 
 def _letters(pieces: re.Match[str]) -> str:
-    """Return the text of pieces that are a byte each; a replacement character where they are no text."""
+    """Return the text of pieces that stand for bytes, with a replacement character for bytes that are not UTF-8."""
     digits = pieces.group().replace("<0x", "").replace(">", "")
     return bytes.fromhex(digits).decode("utf-8", errors="replace")
 
 
 def one_line(text: str) -> str:
-    """Return a text with spaces for the ends of lines that bytes may have made."""
+    """Return a text with spaces for line ends, to which a model may have decoded the bytes <0x0A> and <0x0D>."""
     return text.replace("\r", " ").replace("\n", " ")

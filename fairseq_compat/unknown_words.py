@@ -13,7 +13,7 @@ from fairseq_compat.errors import UserError
 from fairseq_compat.files import require_file
 from fairseq_compat.text import decoded
 
-#: The value of the option without a file, in fairseq's option parser.
+#: Values of the option without a file; the second is what fairseq's option parser sets then.
 _NO_FILE = ("", "@@ ")
 
 
@@ -42,12 +42,14 @@ class UnknownWords:
             source_words: the tokens of the source text; the ids may have language tokens around them.
             hidden: the ids of tokens that are not text, such as language tokens.
         """
+        # Positions are counted in three ways: among the source tokens without </s>, among the source words (less by
+        # the offset), and among the target tokens without </s>.
         dictionary = self._target
         source_ids = [token for token in source_tokens.tolist() if token != self._source.eos()]
         offset = self._word_offset(source_ids, source_words)
         source_of_target = self._aligned_positions(hypothesis["alignment"], source_tokens.tolist())
         symbols = []
-        position = 0  # of the token in the alignment, which does not count </s>
+        position = 0
         for token in hypothesis["tokens"].tolist():
             if token in (dictionary.eos(), dictionary.pad()):
                 continue
@@ -72,10 +74,11 @@ class UnknownWords:
         """Return target position -> aligned source position; neither counts ``</s>``."""
         if self.alignment_type == "hard":
             return {int(target): int(source) for source, target in alignment}
+        # Soft: a row of weights for each target token, with a column for each source token.
         columns = [column for column, token in enumerate(source_tokens) if token != self._source.eos()]
         aligned = {}
         for target, row in enumerate(alignment):
-            if columns:
+            if columns:  # not if the source is empty
                 weights = [float(row[column]) for column in columns]
                 aligned[target] = weights.index(max(weights))
         return aligned

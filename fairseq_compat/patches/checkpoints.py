@@ -1,6 +1,7 @@
-"""Patches of checkpoints: they are read without running code, written atomically, and compared with data and options.
+"""Patches for checkpoints: they are read without running code, written atomically, and compared with data and options.
 
-Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+The first paragraph of each docstring is the fault in fairseq, as ``doctor`` prints it; what follows says what the patch
+does ("Here ...").
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ def load_without_running_code(module: Any) -> None:
     """PyTorch 2.6 and newer refuse fairseq's checkpoints; older versions run whatever code is in them.
 
     Here every module of fairseq that mentions ``torch.load`` gets :func:`fairseq_compat.checkpoints.load` in its place,
-    which builds plain values and tensors and nothing else, on every PyTorch. In ``checkpoint_utils`` the file must be a
-    checkpoint. What the processes of a run send each other through memory is loaded as before.
+    which builds plain values and tensors and nothing else, with every PyTorch. In ``checkpoint_utils`` the file must be
+    a checkpoint. Objects that the processes of a run send each other are loaded as before.
     """
 
     def load(file: IO[bytes], map_location: Any = None) -> Any:
@@ -52,7 +53,11 @@ def check_archive_members(module: Any) -> None:
 
 
 class _CheckedArchive(tarfile.TarFile):
-    """An archive that is checked when its names are listed, which fairseq does before it unpacks it."""
+    """An archive that is checked in :meth:`getnames`, which fairseq calls before it unpacks the archive.
+
+    Python's own filters of ``extractall`` would not be enough: fairseq then moves the folder that all names begin with,
+    for names such as ``/home/me/file`` that of the user.
+    """
 
     def getnames(self) -> list[str]:
         for member in self.getmembers():
@@ -64,6 +69,7 @@ class _CheckedArchive(tarfile.TarFile):
 
 
 def _leads_out(path: str) -> bool:
+    # Also by Windows' separators and drives (C:).
     return path.startswith(("/", "\\")) or ".." in path.replace("\\", "/").split("/") or path[1:2] == ":"
 
 
@@ -78,11 +84,13 @@ def write_checkpoints_atomically(module: Any) -> None:
 
     @replaces(module, "torch_persistent_save")
     def torch_persistent_save(original: Any, obj: Any, filename: str, async_write: bool = False) -> None:
-        for _ in range(2):  # fairseq retries, too: failures of network file systems may be temporary
+        # Three attempts, as in fairseq: failures of network file systems may be temporary.
+        for _ in range(2):
             with suppress(OSError):
                 return checkpoints.save(obj, filename)
         return checkpoints.save(obj, filename)
 
+    # fairseq copies the first file of a save to checkpoint_best.pt and checkpoint_last.pt by PathManager.copy.
     class PathManager(module.PathManager):
         @staticmethod
         def copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
@@ -99,18 +107,19 @@ def refuse_missing_checkpoints(cfg: Any, trainer: Any) -> None:
     Here it is refused, unless it is missing in the training's own ``--save-dir``: commands give ``checkpoint_last.pt``
     there to resume from, and before their first start it does not exist.
     """
-    # Only one process reads the file; others may see other disks. Sharded models have files with other names.
+    # Only the first process reads the file; the disks of others need not have it. Sharded models have other file names.
     if not trainer.is_data_parallel_master or trainer.checkpoint_suffix:
         return
     last = os.path.join(cfg.save_dir, "checkpoint_last.pt")
     options = {"--save-dir": last}
     if cfg.restore_file != "checkpoint_last.pt":
         options["--restore-file"] = cfg.restore_file
-    elif not os.path.isfile(last):
+    elif not os.path.isfile(last):  # fairseq reads these files only if there is nothing to resume
         options |= {"--continue-once": cfg.continue_once, "--finetune-from-model": cfg.finetune_from_model}
     for option, path in options.items():
         if path is None or os.path.isfile(path):
             continue
+        # A missing file in --save-dir may be one that the training itself will write.
         is_own = path and os.path.realpath(os.path.dirname(path)) == os.path.realpath(cfg.save_dir)
         if os.path.lexists(path) or not is_own:
             raise UserError(
@@ -162,11 +171,13 @@ def compare_checkpoint_with_data(module: Any) -> None:
         num_shards: int = 1,
         state: Any = None,
     ) -> Any:
-        if num_shards > 1:  # a single shard is not a model that could be checked; only the command line can give this
+        if num_shards > 1:  # a shard alone is not a model that could be checked
             return original(filenames, arg_overrides, task, strict, suffix, num_shards, state)
         models, cfg = [], None
+        # One by one, so that an error names the file, and the first task is that of all others.
         for filename in filenames:
             path = module.get_maybe_sharded_checkpoint_filename(filename, suffix, 0, 1)
+            # fairseq allows a state only with a single file.
             checkpoint = state or module.load_checkpoint_to_cpu(path, arg_overrides)
             recorded = _prepare_checkpoint(checkpoint, path, task, arg_overrides or {})
             with checkpoints.built_within(checkpoint["model"], path):
@@ -204,6 +215,7 @@ def _set_paths_of_task_files(options: Any, path: str, overrides: Mapping[str, An
     for name in FILES_OF_TASKS:
         recorded = getattr(options, name, None)
         if recorded and name not in overrides:
+            # The name alone may be in the folder of data, or beside that: the latter has the lists of languages.
             data = options.data.split(os.pathsep)[0]
             file = recorded_file(recorded, path, [data, os.path.dirname(os.path.abspath(data))])
             if file is not None:
@@ -236,7 +248,7 @@ def find_files_beside_checkpoint(
     loaded = original(model_name_or_path, checkpoint_file, *args, **options)
     cfg = loaded["args"]
     _refuse_downloads(model_name_or_path, provenance.settings_in("bpe", cfg), options)
-    paths = [os.path.join(model_name_or_path, name) for name in checkpoint_file.split(os.pathsep)]
+    paths = [os.path.join(model_name_or_path, name) for name in checkpoint_file.split(os.pathsep)]  # of an ensemble
     for path in filter(os.path.isfile, paths):
         record = provenance.recorded_in(checkpoints.load_checkpoint(path, mapped=True))
         for option, value in provenance.settings_in("bpe", cfg).items():
@@ -251,13 +263,12 @@ def find_files_beside_checkpoint(
 def _refuse_downloads(model: str, subwords: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Raise UserError if fairseq would download subword files, and no argument of the call asks for it."""
     name = subwords.get("bpe")
-    if name in ("gpt2", "bert", "hf_byte_bpe", "byte_bpe"):
-        is_refused, remedy = "bpe" not in options, f"bpe={name!r} allows it"
+    if name in ("gpt2", "bert", "hf_byte_bpe", "byte_bpe"):  # whose files have default addresses
+        is_refused = "bpe" not in options
+        remedy = f"bpe={name!r} allows it"
     else:
-        is_refused, remedy = (
-            any("://" in str(value) for value in subwords.values()),
-            "give their paths, such as bpe_codes",
-        )
+        is_refused = any("://" in str(value) for value in subwords.values())
+        remedy = "give their paths, such as bpe_codes"
     if is_refused:
         raise UserError(f"{model} was trained with --bpe {name}, whose files would be downloaded; {remedy}")
 
@@ -290,6 +301,7 @@ def _list_masters(optimizer: Any) -> list[Any]:
 def _restore_masters(optimizer: Any, saved: list[Any]) -> None:
     """Copy saved master values to an optimizer where they round to its present half-precision weights."""
     weights, masters = list(optimizer.fp16_params), _list_masters(optimizer)
+    # With another number of weights the model has changed, such as by growth: it starts from its weights.
     if not saved or sum(map(torch.numel, saved)) != sum(map(torch.numel, weights)):
         return
     with torch.no_grad():

@@ -1,6 +1,7 @@
-"""Patches of lexical constraints: words that a translation must contain.
+"""Patches for lexical constraints: words that a translation must contain.
 
-Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+The first paragraph of each docstring is the fault in fairseq, as ``doctor`` prints it; what follows says what the patch
+does ("Here ...").
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ from fairseq_compat.patching import patch
 
 @patch("fairseq_cli.interactive", before="make_batches")
 def refuse_unknown_constraint_words(lines: list[str], cfg: Any, task: Any, encode_fn: Callable[[str], str]) -> None:
-    """A constraint with an unknown word puts ``<unk>`` into the translation, and an empty one ends the command.
+    """A constraint with an unknown word puts ``<unk>`` into the translation, and an empty one crashes the command.
 
-    Here the former is refused, and the latter (two tabs in a row) is ignored.
+    Lines are "SOURCE<tab>CONSTRAINT<tab>CONSTRAINT". Here an unknown word is refused, and an empty constraint (two tabs
+    in a row) is ignored.
     """
     if not cfg.generation.constraints:
         return
     dictionary = task.target_dictionary
+    # index() returns unk for an unknown word, and the others for a text such as "</s>".
     no_words = (dictionary.bos(), dictionary.pad(), dictionary.eos(), dictionary.unk())
     for number, line in enumerate(lines):
         text, *constraints = line.split("\t")
+        # In place: make_batches gets the same list.
         lines[number] = "\t".join([text, *(words for words in constraints if encode_fn(words).split())])
         for words in constraints:
             for word in encode_fn(words).split():
@@ -40,8 +44,10 @@ def refuse_impossible_constraints(self: Any, sample: dict[str, Any], constraints
 
     They have more tokens than a translation may have, or contain ``</s>``. Here an error says which.
     """
+    # B x packed length (fairseq's pack_constraints); a length of 1 is that of sentences without constraints.
     if constraints is not None and constraints.size(1) > 1:
         length = sample["net_input"]["src_tokens"].size(1)
+        # As in _generate, without the end of sentence.
         longest = min(int(self.max_len_a * length + self.max_len_b), self.max_len - 1)
         for packed in constraints:
             _require_satisfiable(self, packed, longest)
@@ -54,7 +60,7 @@ def _require_satisfiable(generator: Any, packed: Any, longest: int) -> None:
     tokens: list[int] = []
     for constraint in unpack_constraints(packed):
         tokens += constraint.tolist()
-    words = generator.tgt_dict.string(tokens, include_eos=True)
+    words = generator.tgt_dict.string(tokens, include_eos=True)  # for errors
     if len(tokens) > longest:
         problem = f"the constraints {words!r} have {len(tokens)} tokens, and a translation may have {longest}"
         raise UserError(f"{problem}; give fewer, or larger --max-len-a and --max-len-b")

@@ -1,6 +1,7 @@
-"""Patches of binarized data, and of the languages that they are in.
+"""Patches for binarized data, and of the languages that they are in.
 
-Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+The first paragraph of each docstring is the fault in fairseq, as ``doctor`` prints it; what follows says what the patch
+does ("Here ...").
 """
 
 from __future__ import annotations
@@ -46,22 +47,26 @@ def refuse_damaged_data(module: Any) -> None:
     def make_dataset(
         original: Any, path: str, impl: Any, fix_lua_indexing: bool = False, dictionary: Any = None
     ) -> Any:
-        # Each data set keeps its files open, which makes thousands for hundreds of directions.
+        # Each dataset keeps its files open: thousands for hundreds of directions.
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if resource.RLIM_INFINITY not in (soft, hard):  # at most 65,536: some programs cannot cope with more
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2**16)), hard))
-        if impl is None or _is_alignment(path):  # load_indexed_dataset infers None, too
+        # Alignments are binarized also if the texts are not. fairseq infers None only in some of its callers.
+        if impl is None or _is_alignment(path):
             impl = module.infer_dataset_impl(path)
         if os.path.isfile(f"{path}.bin") and os.path.getsize(f"{path}.bin") == 0:  # an empty file cannot be mapped
             raise UserError(f"{path}.bin has no sentences; make it from a text that is not empty, or leave it out")
         dataset = original(path, impl, fix_lua_indexing, dictionary)
         if isinstance(dataset, module.MMapIndexedDataset):
+            # The index has the beginning of each sentence; the last one must end at the end of the file.
             offsets = numpy.append(dataset._index._pointers, os.path.getsize(f"{path}.bin"))
             _require_consistent_data(path, dataset._index.dtype, dataset.sizes, offsets, dictionary)
-        elif isinstance(dataset, module.IndexedDataset):  # lazy or cached; their tokens may be counted from 1
+        elif isinstance(dataset, module.IndexedDataset):  # lazy or cached
+            # The format has tensors of any number of dimensions; a sentence has one.
             if not numpy.array_equal(dataset.dim_offsets, numpy.arange(len(dataset) + 1)):
                 raise _damaged_data_error(path)
             offsets = dataset.data_offsets * dataset.element_size
+            # This format counts tokens from 1, as Lua does.
             _require_consistent_data(
                 path, dataset.dtype, dataset.sizes, offsets, dictionary, lowest=int(fix_lua_indexing)
             )
@@ -82,6 +87,7 @@ def _require_consistent_data(path: str, dtype: Any, sizes: Any, offsets: Any, di
     size = os.path.getsize(f"{path}.bin")
     # int64: the sums of 32-bit sizes overflow.
     ends = numpy.cumsum(sizes, dtype=numpy.int64) * numpy.dtype(dtype).itemsize
+    # The lengths must give the same offsets as the index has.
     is_whole = numpy.array_equal(offsets, numpy.append(0, ends)) and offsets[-1] == size
     if not is_whole or (sizes < 0).any():
         raise _damaged_data_error(path)
@@ -111,6 +117,7 @@ def read_sentences_by_offset(module: Any) -> None:
 
     @replaces(module, "dataset_exists")
     def dataset_exists(original: Any, path: str, impl: Any) -> bool:
+        # With None fairseq looks for binarized files.
         exists: bool = original(path, None if _is_alignment(path) else impl)
         return exists
 
@@ -125,6 +132,7 @@ def read_sentences_by_offset(module: Any) -> None:
         tokens = torch.from_numpy(numpy.frombuffer(content, self.dtype).astype(numpy.int64))
         return tokens - 1 if self.fix_lua_indexing else tokens
 
+    # fairseq fills the cache with the sentences of an epoch; the trainer's first batch comes before.
     @replaces(module.IndexedCachedDataset, "__getitem__")
     def of_cache(original: Any, self: Any, i: int) -> Any:
         return original(self, i) if i in self.cache_index else module.IndexedDataset.__getitem__(self, i)
@@ -141,6 +149,7 @@ def write_offsets_beyond_2_gib(original: Any, self: Any, index_file: str) -> Non
 
     Sizes from a worker's index have 32 bits, and with NumPy 2 so do their sums. Here they are Python integers.
     """
+    # fairseq multiplies and adds them up to offsets in bytes.
     self._sizes = [int(size) for size in self._sizes]
     original(self, index_file)
 
@@ -180,7 +189,7 @@ def take_primary_data_once(original: Any, *args: Any, upsample_primary: int = -1
     Unless ``--upsample-primary`` is given, fairseq repeats the first part -1 times; 0 drops it. Here the default is 1,
     and 0 is refused.
     """
-    if upsample_primary < 1 and upsample_primary != -1:
+    if upsample_primary < 1 and upsample_primary != -1:  # -1 is fairseq's default
         raise UserError(f"--upsample-primary {upsample_primary} is out of range: 1 or more times")
     return original(*args, upsample_primary=max(1, upsample_primary), **options)
 
@@ -191,6 +200,7 @@ def compare_subset_names(original: Any, dataset_path: str) -> set[str]:
 
     Here the names of subsets are compared.
     """
+    # fairseq takes off one ending, and leaves valid1.en-de.de of valid1.en-de.de.idx.
     return {path.partition(".")[0] for path in original(dataset_path)}
 
 
@@ -207,14 +217,14 @@ def infer_missing_language(original: Any, cfg: Any, **kwargs: Any) -> Any:
 
     _require_two_languages(getattr(cfg, "lang_pairs", None))
     data = getattr(cfg, "data", None)
-    first, *more_folders = split_paths(data) if isinstance(data, str) else [""]
+    first, *more_folders = split_paths(data) if isinstance(data, str) else [""]  # some tasks have no data
     source, target = (getattr(cfg, side, None) for side in ("source_lang", "target_lang"))
     if (source is None) != (target is None) and os.path.isdir(first) and (pairs := pairs_in(first)):
         cfg.source_lang, cfg.target_lang = _choose_direction(pairs, source, target, first)
     for folder in more_folders:
         _require_same_dictionaries(folder, first)
     task = original(cfg, **kwargs)
-    # The task may have inferred languages from file names.
+    # With neither language given, the task has inferred both from file names, on its own copy of the options.
     for side in ("source_lang", "target_lang"):
         language = getattr(getattr(task, "cfg", None), side, None)
         if isinstance(language, str) and getattr(cfg, side, language) is None:
@@ -283,6 +293,7 @@ def _split_pair(pair: str, language: str, names: list[str]) -> list[tuple[str, s
 
     If several are possible, only those whose two languages have dictionaries among ``names`` are returned.
     """
+    # For each hyphen, what is before and what is after it.
     hyphens = [position for position, letter in enumerate(pair) if letter == "-"]
     splits = [(pair[:hyphen], pair[hyphen + 1 :]) for hyphen in hyphens]
     fitting = [languages for languages in splits if language in languages]
@@ -298,7 +309,7 @@ def _choose_direction(
     pairs: list[tuple[str, str]], source: str | None, target: str | None, folder: str
 ) -> tuple[str, str]:
     """Return the only direction with the given source or target (the other is None); a pair serves both directions."""
-    directions = {*pairs, *((second, first) for first, second in pairs)}
+    directions = {*pairs, *((second, first) for first, second in pairs)}  # files of en-de serve de-en, too
     fitting = sorted(pair for pair in directions if source in (None, pair[0]) and target in (None, pair[1]))
     if len(fitting) != 1:
         option = f"--source-lang {source!r}" if target is None else f"--target-lang {target!r}"
@@ -328,7 +339,7 @@ def share_equal_dictionaries(original: Any, cls: Any, args: Any, languages: Any,
 
     Here files with equal content share one dictionary, which is read once.
     """
-    loaded: dict[bytes, Any] = {}
+    loaded: dict[bytes, Any] = {}  # content of a file -> dictionary
 
     def load_once(path: str) -> Any:
         content = Path(path).read_bytes()
@@ -347,15 +358,17 @@ def skip_directions_without_validation(original: Any, self: Any, split: str) -> 
     """
     from fairseq.utils import split_paths
 
+    # By category of data: "main", and in training those of --extra-data.
     paths, pairs = original(self, split)
     if split != getattr(self.args, "train_subset", None):
         shards = self._get_shard_num_dict(split, split_paths(paths["main"]))
         with_data = []
         for pair in pairs["main"]:
             source, _, target = pair.partition("-")
+            # Files of the reverse direction serve as well.
             if pair in shards or f"{target}-{source}" in shards:
                 with_data.append(pair)
-        pairs = {**pairs, "main": with_data or pairs["main"]}
+        pairs = {**pairs, "main": with_data or pairs["main"]}  # if none has data, the error names a file
     return paths, pairs
 
 
@@ -374,7 +387,7 @@ def apply_source_options_to_lines(
             if len(tokens) > longest:
                 src_tokens[number] = torch.cat([tokens[: longest - 1], tokens[-1:]])  # keeps the end-of-sentence token
         src_lengths = [len(tokens) for tokens in src_tokens]
-    dataset = original(self, src_tokens, src_lengths, constraints)
+    dataset = original(self, src_tokens, src_lengths, constraints)  # always with the default of left_pad_source
     dataset.left_pad_source = getattr(self.cfg, "left_pad_source", dataset.left_pad_source)
     return dataset
 
@@ -390,6 +403,7 @@ def require_data_of_pairs(self: Any, split: str) -> None:
     for part, path in paths.items():
         for pair in pairs.get(part, ()):
             source, _, target = pair.partition("-")
+            # A pair of monolingual data is one language.
             if not shards.get(self.get_dataset_key(part, source, target or source)):
                 file = f"{split}.{pair}.{source}.idx"
                 raise UserError(f"--lang-pairs {pair}: {path} has no {file}; leave the pair out, or make its data")
@@ -411,7 +425,7 @@ def check_sampling_weights(self: Any, datasets: Any) -> None:
         except ValueError as error:
             raise UserError(f"{option} is not JSON ({error})") from None
     if weights:
-        _require_weights(option, weights, [key for key, _ in datasets])
+        _require_weights(option, weights, [key for key, _ in datasets])  # keys such as main:en-de
     if self.args.sampling_method == "temperature" and not self.args.sampling_temperature > 0:
         raise UserError(
             f"--sampling-temperature {self.args.sampling_temperature} is out of range; give a number above 0"

@@ -1,6 +1,7 @@
-"""Patches of dictionaries, subwords and pretrained embeddings.
+"""Patches for dictionaries, subwords and pretrained embeddings.
 
-Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+The first paragraph of each docstring is the fault in fairseq, as ``doctor`` prints it; what follows says what the patch
+does ("Here ...").
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import logging
 import os
 from typing import Any
 
-from fairseq_compat.checkpoints import EMBEDDINGS
+from fairseq_compat.checkpoints import EMBEDDING_OPTIONS
 from fairseq_compat.errors import UserError
 from fairseq_compat.files import require_file
 from fairseq_compat.patching import as_configuration, patch
@@ -18,34 +19,36 @@ from fairseq_compat.text import TextFile, joined_pieces, one_line
 
 logger = logging.getLogger(__name__)
 
-#: The end of a line of a dictionary file whose symbol the dictionary already has, such as that of a pretrained model.
+#: Ends a line of a dictionary file whose symbol the dictionary already has, such as ``<s>`` in the dictionary of a
+#: pretrained model: the symbol gets a second number, which replaces the first when texts are encoded.
 OVERWRITE = " #fairseq:overwrite"
 
-#: Unicode's private use area: a character of it stands for SentencePiece's unknown piece during decoding.
+#: Unicode's private use area; one of its characters stands for SentencePiece's unknown piece during decoding.
 _PRIVATE_CHARACTERS = tuple(map(chr, range(0xE000, 0xF900)))
 
 
 @patch("fairseq.data.dictionary", function="Dictionary.add_from_file")
 def name_file_in_dictionary_errors(original: Any, self: Any, f: Any) -> None:
-    """Errors in a dictionary do not name its file, and its lines are split at carriage returns.
+    """Errors in a dictionary do not name its file, its lines also end at carriage returns, and a pipe is waited for.
 
-    fairseq waits forever for a pipe, and a device fills memory. Here the file is read like every text, except that a
-    byte order mark is part of the first symbol, and an error names the file and quotes the line.
+    Here only a regular file is read, with the line ends of every text, and an error names the file and quotes the line.
+    A byte order mark at the beginning stays part of the first symbol: the most frequent word may begin with U+FEFF.
     """
     from fairseq.file_io import PathManager
 
     if isinstance(f, str):
         require_file(f)
         with TextFile(PathManager.get_local_path(f), marked=False) as file:
-            self.add_from_file(file)
+            self.add_from_file(file)  # calls this function with the open file
         return
     path = getattr(f, "name", "the dictionary")
     lines = f.readlines()
-    first = self._load_meta(lines)
+    first = self._load_meta(lines)  # subclasses may have lines of their own before the symbols
     for number, line in enumerate(lines[first:], start=first + 1):
         entry = line.rstrip()
         is_overwritten = entry.endswith(OVERWRITE)
         symbol, space, count = entry.removesuffix(OVERWRITE).rpartition(" ")
+        # fairseq also reads a count below 0.
         if not space or not count.removeprefix("-").isdecimal():
             problem = f"{path} is not a dictionary: line {number} is {entry[:100]!r}"
             raise UserError(f"{problem}; each line must be a symbol, a space and a count")
@@ -57,14 +60,13 @@ def name_file_in_dictionary_errors(original: Any, self: Any, f: Any) -> None:
 
 @patch("fairseq.data.dictionary", function="Dictionary.save")
 def mark_repeated_symbols(original: Any, self: Any, f: Any) -> None:
-    """A dictionary with ``#fairseq:overwrite`` is written without the mark, so that no command can read it again.
+    """A dictionary with ``#fairseq:overwrite`` is written without the mark, and no command can read the result.
 
-    Here every repeated symbol gets the mark, so that it gets the same number on reading.
+    Here each repeated symbol is marked, and gets the same number when it is read.
     """
-    # Subclasses may write metadata before the symbols.
-    names, values = self._get_meta()
+    names, values = self._get_meta()  # what subclasses write before the symbols
     entries = list(zip(names, values, strict=True))
-    earlier = set(self.symbols[: self.nspecial])
+    earlier = set(self.symbols[: self.nspecial])  # <s>, <pad>, </s> and <unk>, which are not written
     counted = zip(self.symbols[self.nspecial :], self.count[self.nspecial :], strict=True)
     for symbol, count in counted:
         entries.append((symbol, f"{count}{OVERWRITE}" if symbol in earlier else count))
@@ -76,7 +78,7 @@ def mark_repeated_symbols(original: Any, self: Any, f: Any) -> None:
 def read_subword_codes_as_utf8(original: Any, self: Any, cfg: Any) -> None:
     """``--bpe subword_nmt`` reads its codes in the encoding of the locale, and misreads them if that is not UTF-8.
 
-    Words with non-ASCII letters are then silently split differently than in training. Codes of fastBPE end the program.
+    Words with non-ASCII letters are then silently split differently than in training. Codes of fastBPE crash it.
     Here the codes are read as UTF-8, the encoding in which subword-nmt writes them, and other files are refused.
     """
     from fairseq.file_utils import cached_path
@@ -90,19 +92,20 @@ def read_subword_codes_as_utf8(original: Any, self: Any, cfg: Any) -> None:
         lines = file.readlines()
     for number, line in enumerate(lines, start=1):
         fields = line.strip("\r\n ").split(" ")
-        is_version = number == 1 and line.startswith("#version:")
+        is_version = number == 1 and line.startswith("#version:")  # which subword-nmt writes since 0.2
         if len(fields) != 2 and not is_version:
             raise UserError(
                 f"--bpe-codes {cfg.bpe_codes} has {len(fields)} fields in line {number}, {line.strip()[:100]!r}; codes "
                 "of subword-nmt have two, and those of fastBPE, with a count, go with --bpe fastbpe"
             )
+    # What fairseq's constructor sets, too.
     self.bpe = BPE(io.StringIO("".join(lines)), separator=cfg.bpe_separator)
     self.bpe_symbol = f"{cfg.bpe_separator} "
 
 
 @patch("fairseq.data.encoders.sentencepiece_bpe", function="SentencepieceBPE.decode")
 def decode_sentencepiece_bytes(original: Any, self: Any, x: str) -> str:
-    """With a SentencePiece model that has byte fallback, translations have ``<0xC3><0x9F>`` in place of a letter.
+    """With a SentencePiece model that has byte fallback, translations contain ``<0xC3><0x9F>`` instead of ``ß``.
 
     Here the model decodes its pieces. Unknown pieces, and tokens that it does not have, such as language tokens, are
     left unchanged.
@@ -111,10 +114,11 @@ def decode_sentencepiece_bytes(original: Any, self: Any, x: str) -> str:
     placeholder = next(character for character in _PRIVATE_CHARACTERS if character not in x)
     pieces = []
     for piece in x.split():
-        # The model would decode its unknown piece to another symbol than the dictionary's.
+        # The model would decode its unknown piece as " ⁇ ", which is not the dictionary's symbol; a character that
+        # occurs nowhere else takes its place meanwhile.
         pieces.append(placeholder if piece == unknown else piece)
     text = self.sp.DecodePieces(pieces)
-    # The model leaves the mark of a word's beginning in pieces that it does not have.
+    # In pieces that the model does not know, it leaves the mark of a word's beginning (U+2581).
     text = text.replace("\u2581", " ").replace(placeholder, unknown)
     return one_line(text).strip()
 
@@ -130,7 +134,7 @@ def join_byte_pieces(original: Any, sentence: str, symbol: str) -> Any:
 
 @patch("fairseq.utils", function="parse_embedding")
 def read_embedding_file(original: Any, embed_path: str) -> dict[str, Any]:
-    """Without a header, a file of embeddings loses its first word; errors do not name the file.
+    """Without a header, the first word of an embedding file is lost; errors do not name the file.
 
     Here a first line with two fields is the header. The header, or the first word, determines how many numbers each
     word has, so that a word may contain spaces.
@@ -138,17 +142,19 @@ def read_embedding_file(original: Any, embed_path: str) -> dict[str, Any]:
     import torch
 
     embeddings: dict[str, Any] = {}
-    width = 0
+    width = 0  # how many numbers each word has
     with TextFile(embed_path) as file:
         for number, line in enumerate(file, start=1):
             fields = line.rstrip().split(" ")
             try:
-                if number == 1 and len(fields) == 2:
-                    width = int(fields[1])
-                    continue
-                width = width or len(fields) - 1
+                if number == 1:
+                    is_header = len(fields) == 2  # the number of words, and the width
+                    width = int(fields[1]) if is_header else len(fields) - 1
+                    if is_header:
+                        continue
                 if len(fields) <= width or width < 1:
-                    raise ValueError(f"it has {len(fields)} fields")
+                    raise ValueError(f"fields: {len(fields)}")
+                # A word may contain spaces; its numbers are the last fields.
                 values = [float(value) for value in fields[-width:]]
             except ValueError as error:
                 raise UserError(
@@ -166,13 +172,14 @@ def resume_without_embedding_file(original: Any, cfg: Any, *args: Any, **kwargs:
     Here it resumes without the file, since the checkpoint has the trained embeddings.
     """
     cfg = as_configuration(cfg)
-    saved = cfg.checkpoint
-    is_default = saved.restore_file == "checkpoint_last.pt"
-    resumed = os.path.join(saved.save_dir, "checkpoint_last.pt") if is_default else saved.restore_file
-    models = [resumed, saved.continue_once, saved.finetune_from_model]
-    # Without a checkpoint the training starts from the file, which must exist.
-    if any(path and os.path.isfile(path) for path in models):
-        for name in EMBEDDINGS:
+    options = cfg.checkpoint
+    # As fairseq does: the default name is looked for in --save-dir; any other is a path.
+    is_default = options.restore_file == "checkpoint_last.pt"
+    restored = os.path.join(options.save_dir, "checkpoint_last.pt") if is_default else options.restore_file
+    checkpoints = [restored, options.continue_once, options.finetune_from_model]
+    # If there is none, the training starts with the embeddings, and fairseq reports that they are missing.
+    if any(path and os.path.isfile(path) for path in checkpoints):
+        for name in EMBEDDING_OPTIONS:
             path = getattr(cfg.model, name, None)
             if path and not os.path.exists(path):
                 logger.info("--%s %s does not exist, and is not needed", name.replace("_", "-"), path)

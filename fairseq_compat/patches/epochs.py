@@ -1,6 +1,7 @@
-"""Patches of the position in an epoch: which batches an epoch has, and where in it a run resumes.
+"""Patches for the position in an epoch: which batches an epoch has, and where in it a run resumes.
 
-Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+The first paragraph of each docstring is the fault in fairseq, as ``doctor`` prints it; what follows says what the patch
+does ("Here ...").
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ class Rest:
 
     Attributes:
         epoch: the number of the epoch.
-        batches: new batches of the remaining sentences, before shuffling; None for the batches of a whole epoch.
+        batches: new batches of the remaining sentences, before shuffling; None if the batches are those of a whole
+            epoch.
         taken_before: the sentences that were taken before ``batches`` were made, packed by :func:`pack_flags`.
-        first: the number of the next batch in the order over all processes.
+        first: the number of batches at the beginning of the order, over all processes, that were taken.
         shuffle: whether that order is shuffled.
-        start: the number of batches that this process counts as taken.
+        start: the number of batches of the epoch that this process counts as taken, for the log and the state.
     """
 
     epoch: int
@@ -60,6 +62,7 @@ def fill_last_group(original: Any, self: Any, epoch: int, fix_batches_to_gpus: b
     processes, so batches are shuffled one by one.
     """
     batches, is_grouped = self.frozen_batches, self.grouped_shuffling
+    # Both attributes are restored below.
     if is_grouped and fix_batches_to_gpus and self._supports_prefetch:
         self.grouped_shuffling = False
     elif is_grouped:
@@ -78,11 +81,12 @@ def resume_within_epoch(module: Any) -> None:
     If the order is the same, a run resumes at its batch; otherwise new batches are made of the sentences not yet taken.
     """
     iterator = module.EpochBatchIterator
-    # Each process takes 1 of num_shards batches; a launcher may set another ratio.
+    # (a, b): of each a batches in the order over all processes, this process takes b. A subclass may divide them
+    # differently.
     iterator.shares = lambda self, epoch: (self.num_shards, 1)
-    iterator.rest = None
-    iterator.fixes_batches = False
-    iterator.batching = None
+    iterator.rest = None  # a Rest, in the epoch within which the run resumed
+    iterator.fixes_batches = False  # next_epoch_itr's fix_batches_to_gpus, which fairseq does not keep
+    iterator.batching = None  # set by record_batch_limits
     iterator.counts_sentences = True
     module.GroupedEpochBatchIterator.counts_sentences = False  # its batches are grouped by data set
     iterator.batches_of_whole_epochs = iterator.ordered_batches
@@ -94,6 +98,7 @@ def resume_within_epoch(module: Any) -> None:
     def ordered_batches(original: Any, self: Any, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> Any:
         if self.rest is None or self.rest.epoch != epoch:
             return original(self, epoch, fix_batches_to_gpus, shuffle)
+        # Divided anew, since the number of processes may have changed.
         remaining = self.whole_order(epoch, shuffle)[self.rest.first :]
         batches = list(module.ShardedIterator(remaining, self.num_shards, self.shard_id, fill_value=[]))
         if self._supports_prefetch:
@@ -116,7 +121,8 @@ def _compute_whole_order(self: Any, epoch: int, shuffle: bool) -> list[Any]:
     """Return the batches of all processes in the order in which they are taken."""
     # The iterator takes the role of each process in turn; its attributes are restored afterwards.
     saved = dict(vars(self))
-    # The order depends on the process only if batches are shuffled per process, or in groups of processes.
+    # The order depends on the process only if batches are shuffled per process, or in groups of processes; otherwise
+    # it is that of a single process.
     by_process = self.grouped_shuffling or (self.fixes_batches and self._supports_prefetch)
     self.num_shards = self.num_shards if by_process else 1
     self.dataset = SimpleNamespace(prefetch=lambda indices: None)  # nothing is loaded
@@ -134,7 +140,7 @@ def _compute_whole_order(self: Any, epoch: int, shuffle: bool) -> list[Any]:
 def _save_position(original: Any, self: Any) -> dict[str, Any]:
     """Return an iterator's state with the batches and sentences that all processes have taken."""
     state: dict[str, Any] = original(self)
-    epoch, position = state["epoch"], state["iterations_in_epoch"]
+    epoch, position = state["epoch"], state["iterations_in_epoch"]  # at the end of an epoch: the next one, and 0
     rest = self.rest if self.rest is not None and self.rest.epoch == epoch else Rest(epoch, None, None, 0)
     batches, of_process = self.shares(epoch)
     if position == 0 or not self.counts_sentences:
@@ -142,6 +148,7 @@ def _save_position(original: Any, self: Any) -> dict[str, Any]:
     count = rest.first + (position - rest.start) // of_process * batches
     order = self.whole_order(epoch, self.shuffle)
     taken = flag_sentences(order[:count], len(self.dataset))
+    # A run that resumed with new batches has their order; sentences taken before these were made count, too.
     if rest.taken_before is not None:
         taken |= unpack_flags(rest.taken_before, len(self.dataset))
     sentences = {
@@ -165,9 +172,11 @@ def _resume_at_position(original: Any, self: Any, state_dict: dict[str, Any]) ->
     count = state_dict.get(BATCHES, position // of_process * batches)
     if not self.counts_sentences:
         _require_remaining_batches(epoch, count, len(self))
+        # For the present number of processes; an update that is not complete is repeated.
         original(self, {**state_dict, "iterations_in_epoch": count // batches * of_process})
         return
 
+    # What the original does, but for the iterator itself, which _start_rest makes.
     self.epoch = epoch
     self._next_epoch_itr = None
     shuffle = state_dict.get("shuffle", True)
@@ -217,12 +226,13 @@ def _find_rest(self: Any, epoch: int, count: int, shuffle: bool, sentences: dict
 
 def _make_batches(self: Any, taken: Any) -> list[Any]:
     """Return batches, within the limits of the command, of an epoch's sentences that are not ``taken``."""
-    sentences = numpy.concatenate(self.frozen_batches)
+    sentences = numpy.concatenate(self.frozen_batches)  # in the order of their lengths
     remaining = sentences[~taken[sentences]]
     if not len(remaining):
         return []
     if self.batching is not None:
         return list(self.dataset.batch_by_size(remaining, **self.batching))
+    # The limits of batches are unknown: leave out the sentences that were taken.
     batches = []
     for batch in self.frozen_batches:
         if remaining_of_batch := [sentence for sentence in batch if not taken[sentence]]:
@@ -241,7 +251,7 @@ def _start_rest(self: Any, epoch: int, shuffle: bool, rest: Rest | None) -> None
         logger.info("nothing is left of epoch %d", epoch)
         self.epoch, self.rest = epoch + 1, None
         return
-    start = max(1, whole - remaining)
+    start = max(1, whole - remaining)  # fairseq takes a position of 0 for the beginning of an epoch
     self.rest = replace(rest, start=start)
     following = self._get_iterator_for_epoch(epoch, shuffle, fix_batches_to_gpus=self.fixes_batches)
     # The log counts batches from the beginning of the epoch.
@@ -252,6 +262,7 @@ def _start_rest(self: Any, epoch: int, shuffle: bool, rest: Rest | None) -> None
 
 def compute_digest(batches: Sequence[Any]) -> str:
     """Return a digest of batches and their order."""
+    # The lengths, too: the same sentences in other batches are another order.
     digest = hashlib.sha256(numpy.array([len(batch) for batch in batches], dtype=numpy.int64).tobytes())
     if batches:
         digest.update(numpy.concatenate(batches).astype(numpy.int64).tobytes())
@@ -290,6 +301,7 @@ def order_and_count_batches_per_epoch(module: Any) -> None:
     def _get_iterator_for_epoch(
         original: Any, self: Any, epoch: int, shuffle: bool, fix_batches_to_gpus: bool = False, offset: int = 0
     ) -> Any:
+        # Of a data loader that is reused, fairseq sets only the epoch.
         if isinstance(self.batch_sampler, module.FrozenBatchSampler):
             self.batch_sampler.shuffle = shuffle
             self.batch_sampler.fix_batches_to_gpus = fix_batches_to_gpus
@@ -306,6 +318,7 @@ def order_and_count_batches_per_epoch(module: Any) -> None:
     def whole_updates(
         original: Any, self: Any, iterable: Any, chunk_size: int, skip_remainder_batch: bool = False
     ) -> None:
+        # In batches; a group is an update of --update-freq batches.
         taken = getattr(iterable, "n", 0)
         remaining = len(iterable) - taken
         groups = remaining // chunk_size if skip_remainder_batch else math.ceil(remaining / chunk_size)

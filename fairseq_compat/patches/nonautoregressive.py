@@ -1,6 +1,7 @@
-"""Patches of non-autoregressive models: the Levenshtein Transformer, and others that refine whole translations.
+"""Patches for non-autoregressive models: the Levenshtein Transformer, and others that refine whole translations.
 
-Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+The first paragraph of each docstring is the fault in fairseq, as ``doctor`` prints it; what follows says what the patch
+does ("Here ...").
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ def provide_libnat(module: Any) -> None:
     """
     import fairseq
 
-    if importlib.util.find_spec("fairseq.libnat") is not None:
+    if importlib.util.find_spec("fairseq.libnat") is not None:  # compiled from fairseq's repository
         return
     from fairseq_compat import edit_paths as libnat
 
+    # "from fairseq import libnat" takes an attribute of the package.
     fairseq.libnat = libnat
     if hasattr(module, "load_libnat"):  # at each call it would print that there is no version for GPUs
-        module.load_libnat = lambda: (libnat, False)
+        module.load_libnat = lambda: (libnat, False)  # False: not for CUDA
 
 
 @patch("fairseq.modules.dynamic_crf_layer", function="DynamicCRF.__init__")

@@ -1,6 +1,7 @@
-"""Patches of trainings that begin with a pretrained model: mBART's translation task, and XLM.
+"""Patches for trainings that begin with a pretrained model: mBART's translation task, and XLM.
 
-Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+The first paragraph of each docstring is the fault in fairseq, as ``doctor`` prints it; what follows says what the patch
+does ("Here ...").
 """
 
 from __future__ import annotations
@@ -66,9 +67,11 @@ def end_mbart_search_with_language(module: Any) -> None:
     def build_dataset_for_inference(
         original: Any, self: Any, src_tokens: Any, src_lengths: Any, constraints: Any = None
     ) -> Any:
-        if getattr(self.args, "prepend_bos", False):  # models of fairseq 0.9 do not have the option
+        # As for training data; fairseq does it only there. Models of fairseq 0.9 do not have the option.
+        if getattr(self.args, "prepend_bos", False):
             first = src_tokens[0].new_tensor([self.source_dictionary.bos()])
             src_tokens = [torch.cat([first, tokens]) for tokens in src_tokens]
+        # fairseq appends the language token, and passes on the lengths before.
         return original(self, src_tokens, [len(tokens) + 1 for tokens in src_tokens], constraints)
 
     @replaces(task, "build_generator")
@@ -82,20 +85,21 @@ def end_mbart_search_with_language(module: Any) -> None:
         prefix_allowed_tokens_fn: Any = None,
     ) -> Any:
         end = self.target_dictionary.index(f"[{self.args.target_lang}]")
+        # fairseq's own code builds a SequenceGenerator with few of the options; that of other tasks reads all.
         if getattr(args, "score_reference", False):
             return SequenceScorer(
                 self.target_dictionary, compute_alignment=getattr(args, "print_alignment", False), eos=end
             )
         options = {**(extra_gen_cls_kwargs or {}), "eos": end}
         generator = FairseqTask.build_generator(self, models, args, seq_gen_cls, options, prefix_allowed_tokens_fn)
-        generator.search.eos = end  # the token at which a search stops
+        generator.search.eos = end  # otherwise that of the dictionary
         return generator
 
     @replaces(task, "_inference_with_bleu")
     def _inference_with_bleu(original: Any, self: Any, generator: Any, sample: Any, model: Any) -> Any:
         end, end_of_sentences = generator.eos, self.target_dictionary.eos()
 
-        # fairseq drops end-of-sentence tokens when it joins tokens to text.
+        # As end-of-sentence tokens, which fairseq drops when it joins tokens to text, they are not counted.
         def generate(*args: Any, **kwargs: Any) -> Any:
             translations = generator.generate(*args, **kwargs)
             for hypothesis in chain.from_iterable(translations):
@@ -117,7 +121,7 @@ def check_xlm_parameters(original: Any, state_dict: dict[str, Any], pretrained_x
         return state_dict
     try:
         return original(state_dict, pretrained_xlm_checkpoint)
-    except AssertionError as error:
+    except AssertionError as error:  # with all names of the model's parameters
         raise UserError(
             f"--pretrained-xlm-checkpoint {pretrained_xlm_checkpoint} has parameters that this model does not have; "
             "give the options of its training, and --encoder-learned-pos, --decoder-learned-pos"

@@ -1,6 +1,7 @@
-"""Patches of resuming: optimizer, learning rate and moving averages come from the checkpoint, and must match.
+"""Patches for resuming: optimizer, learning rate and moving averages come from the checkpoint, and must match.
 
-Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+The first paragraph of each docstring is the fault in fairseq, as ``doctor`` prints it; what follows says what the patch
+does ("Here ...").
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def save_plateau_counts(module: Any) -> None:
     @replaces(module.ReduceLROnPlateauLRSchedule, "step")
     def step(original: Any, self: Any, epoch: int, val_loss: float | None = None) -> Any:
         rate = original(self, epoch, val_loss)
-        self.lr_scheduler.last_epoch = epoch if val_loss is None else epoch + 1  # whatever the order of calls
+        # PyTorch adds 1 for each call with a score, and calls come in another order when a run resumes.
+        self.lr_scheduler.last_epoch = epoch if val_loss is None else epoch + 1
         return rate
 
 
@@ -63,6 +65,7 @@ def save_annealed_rate(module: Any) -> None:
 
     @replaces(module.PolynomialDecayLRSchedule, "get_next_lr")
     def get_next_lr(original: Any, self: Any, epoch: int) -> Any:
+        # fairseq returns the optimizer's present rate for an annealed epoch: right only at its beginning.
         is_annealed = self.cfg.force_anneal is not None and epoch >= self.cfg.force_anneal
         is_same_epoch = epoch == getattr(self, "begun_epoch", None)
         self.begun_epoch = epoch
@@ -88,11 +91,12 @@ def restore_learning_rate(original: Any, cfg: Any, trainer: Any, **options: Any)
     whatever ``--lr`` is: it is loaded with the optimizer, and this scheduler sets none after warm-up. Here it is
     ``--lr``.
     """
-    dictionary("--optimizer-overrides", cfg.optimizer_overrides)
+    dictionary("--optimizer-overrides", cfg.optimizer_overrides)  # an error names the option
     extra_state, epoch_itr = original(cfg, trainer, **options)
 
     # --finetune-from-model resets the scheduler, too, unless this run resumes (num_updates > 0).
     is_reset = cfg.reset_optimizer or cfg.reset_lr_scheduler or trainer.get_num_updates() == 0
+    # A checkpoint of the end of an epoch has the next epoch and 0. (Version 1 of the state is that of old checkpoints.)
     place = (extra_state or {}).get("train_iterator") or {}
     if not is_reset and place.get("version", 1) >= 2 and place["iterations_in_epoch"] == 0 and place["epoch"] > 1:
         score = extra_state.get(SCORE_OF_EPOCH, extra_state.get("val_loss"))
@@ -111,7 +115,6 @@ def compare_optimizer_options(original: Any, self: Any, state_dict: Any, optimiz
 
     Nor have ``--optimizer-overrides`` with unknown names, or with ``lr``. Here all of these are refused.
     """
-    # The options of the command line, which loading a state replaces.
     asked = [dict(group) for group in self.param_groups]
     known = set().union(*asked) - {"params", "lr"}
     for name in optimizer_overrides or {}:
@@ -121,7 +124,7 @@ def compare_optimizer_options(original: Any, self: Any, state_dict: Any, optimiz
             options = ", ".join(sorted(known))
             raise UserError(f"--optimizer-overrides {name!r} is not an option of the optimizer; give one of {options}")
 
-    original(self, state_dict, optimizer_overrides)
+    original(self, state_dict, optimizer_overrides)  # replaces the options by those of the state
     # Only options of the command line: param groups also have internal entries of the optimizer.
     names = getattr(self, "optimizer_config", {}).keys() - {"lr", *(optimizer_overrides or {})}
     for asked_group, group in zip(asked, self.param_groups, strict=False):
@@ -135,6 +138,7 @@ def compare_optimizer_options(original: Any, self: Any, state_dict: Any, optimiz
 
 
 def _list_to_tuple(value: Any) -> Any:
+    # --adam-betas is a tuple on the command line, and a list in a configuration.
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -154,6 +158,7 @@ def record_and_compare_training(module: Any) -> None:
     def state_dict(original: Any, self: Any) -> dict[str, Any]:
         state: dict[str, Any] = original(self)
         extra_state = state["extra_state"]
+        # belongs_to is set when a checkpoint is loaded: a resumed training keeps what its first run recorded.
         record = getattr(self, "belongs_to", None) or provenance.of_training(self.task, self.cfg)
         extra_state[provenance.ENTRY] = dict(record)
         extra_state["versions"] = versions.recorded_versions()
@@ -176,12 +181,13 @@ def record_and_compare_training(module: Any) -> None:
     ) -> Any:
         _compare_checkpoint(self, filename, reset_optimizer=reset_optimizer, reset_lr_scheduler=reset_lr_scheduler)
         averages = self.cfg.ema.store_ema
-        self.cfg.ema.store_ema = False  # the average is loaded below
+        self.cfg.ema.store_ema = False  # so that fairseq does not load the average, which is done below
         try:
             extra_state = original(
                 self, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters
             )
         except Exception as error:
+            # PyTorch's error lists all parameters that differ; a sentence about the first is enough.
             if not isinstance(error, UserError):
                 _require_same_sizes(filename, self.get_model())
             raise
@@ -205,6 +211,7 @@ def _compare_checkpoint(trainer: Any, path: str, *, reset_optimizer: bool, reset
         UserError: the checkpoint belongs to other data or another model, or cannot be resumed with these options.
     """
     trainer.belongs_to = provenance.of_training(trainer.task, trainer.cfg)
+    # Only the first process reads the file. fairseq starts from scratch if there is none.
     if not trainer.is_data_parallel_master or not os.path.isfile(path):
         return
     state = checkpoints.load_checkpoint(path, mapped=True)
@@ -283,13 +290,14 @@ def _list_differences(state: Any, trainer: Any) -> list[tuple[str, str, str]]:
             # An optimizer that replaces one of fairseq has its class name.
             is_same = None in classes or classes[0].__name__ == classes[1].__name__
         else:
+            # A scheduler may declare others as its predecessors, whose state it reads.
             is_same = trained in (asked, *getattr(LR_SCHEDULER_REGISTRY.get(asked), "continues", ()))
         if not is_same:
             option = f"--{part.replace('_', '-')}"
             differences.append((f"{option} {trained}", f"{option} {asked}", reset))
 
     if provenance.settings_in("lr_scheduler", trainer.cfg).get("lr_scheduler") == "reduce_lr_on_plateau":
-        # It continues with the optimizer's rate; --lr is only the initial one.
+        # It continues with the rate in the optimizer's state: a changed --lr would have no effect.
         first_rates = checkpoints.options_in(state, "optimization").get("lr")
         if first_rates is not None:
             asked_rates = trainer.cfg.optimization.lr
@@ -305,7 +313,10 @@ def _format_rate(rates: Any) -> str:
 
 
 def _format_precision(common: Mapping[str, Any]) -> str:
-    """Return the precision options that determine the form of an optimizer's state, the same for fp16 and bf16."""
+    """Return the precision options that determine the form of an optimizer's state.
+
+    fp16 and bf16 have the same one, so that a training may change from one to the other.
+    """
     if common.get("memory_efficient_fp16") or common.get("memory_efficient_bf16"):
         return "--memory-efficient-fp16 or --memory-efficient-bf16"
     if common.get("amp"):
@@ -330,9 +341,10 @@ def _require_same_sizes(path: str, model: torch.nn.Module) -> None:
 
 def _restore_patience(options: Any, path: str, extra_state: dict[str, Any], *, is_reset: bool) -> None:
     """Restore the counts of ``--patience``, unless a checkpoint's scores cannot be compared with new ones."""
+    # Scores of another kind, such as BLEU after a loss, are dropped.
     kind = describe_best_score(options)
     trained_kind = extra_state.get(KIND_OF_SCORE, kind)
-    if trained_kind != kind:  # BLEU is not compared with a loss
+    if trained_kind != kind:
         logger.info("the best checkpoint had the %s; from now on it has the %s", trained_kind, kind)
         for entry in ("best", PATIENCE, "val_loss"):
             extra_state.pop(entry, None)
@@ -351,7 +363,7 @@ def _load_average(trainer: Any, extra_state: Mapping[str, Any]) -> None:
     average = extra_state.get("ema")
     if average is None:
         logger.info("the checkpoint has no moving average; a new one starts here")
-        if options.ema_seed_model is not None:
+        if options.ema_seed_model is not None:  # from which fairseq has started the average
             return
         average = trainer.get_model().state_dict()
     ema.restore(average, build_fp32_params=False)

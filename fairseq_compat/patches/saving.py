@@ -1,6 +1,7 @@
-"""Patches of saving: after which updates a training validates and saves, and which checkpoints it keeps.
+"""Patches for saving: after which updates a training validates and saves, and which checkpoints it keeps.
 
-Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+The first paragraph of each docstring is the fault in fairseq, as ``doctor`` prints it; what follows says what the patch
+does ("Here ...").
 """
 
 from __future__ import annotations
@@ -41,12 +42,14 @@ def follow_validation_and_save_intervals(module: Any) -> None:
     def validate_and_save(
         original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any, valid_subsets: Any, end_of_epoch: bool
     ) -> Any:
+        # fairseq's conditions for a validation (do_validate), without should_stop.
         updates, epoch = trainer.get_num_updates(), epoch_itr.epoch
         saves = is_multiple(updates, cfg.checkpoint.save_interval_updates)
         ends = end_of_epoch and is_multiple(epoch, cfg.dataset.validate_interval)
         within = is_multiple(updates, cfg.dataset.validate_interval_updates) or (saves and not end_of_epoch)
         _validation.is_due = ends or within
         losses, should_stop = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+        # fairseq's condition for saving leaves out updates before --validate-after-updates.
         is_saved = should_stop or (end_of_epoch and is_multiple(epoch, cfg.checkpoint.save_interval))
         if saves and not is_saved and updates < cfg.dataset.validate_after_updates:
             module.checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
@@ -78,7 +81,7 @@ def keep_requested_checkpoints(original: Any, cfg: Any, trainer: Any, epoch_itr:
     # One process makes the folder; others may save their shards in it.
     if trainer.data_parallel_rank == 0:
         os.makedirs(cfg.save_dir, exist_ok=True)
-    score = val_loss if val_loss is not None and math.isfinite(val_loss) else None
+    score = val_loss if val_loss is not None and math.isfinite(val_loss) else None  # nothing is better than NaN
     # fairseq stores the best score as an attribute of its function, and reads it in several places.
     best = getattr(checkpoint_utils.save_checkpoint, "best", None)
     is_best = score is not None and (best is None or _is_as_good(score, best, cfg))
@@ -105,6 +108,7 @@ def keep_requested_checkpoints(original: Any, cfg: Any, trainer: Any, epoch_itr:
     extra_state[KIND_OF_SCORE] = describe_best_score(cfg)
     if hasattr(checkpoint_utils.save_checkpoint, "best"):
         extra_state["best"] = checkpoint_utils.save_checkpoint.best
+    # As fairseq does: written once, and then copied.
     first, *copies = [os.path.join(cfg.save_dir, f"{name}{suffix}.pt") for name in names]
     trainer.save_checkpoint(first, extra_state)
     for path in copies:
@@ -117,7 +121,11 @@ def keep_requested_checkpoints(original: Any, cfg: Any, trainer: Any, epoch_itr:
 def _list_due_names(
     cfg: Any, epoch_itr: Any, updates: int, suffix: str, score: float | None, *, is_best: bool
 ) -> list[str]:
-    """Return the names of the checkpoints that are due after an update; a run resumes from the last of them."""
+    """Return the names, without ``.pt``, of the checkpoints that are due after an update.
+
+    ``checkpoint_last``, from which a run resumes, is written last: if the run is killed before, it is still that of an
+    earlier update, and a restart writes all of them again.
+    """
     epoch, names = epoch_itr.epoch, []
     if epoch_itr.end_of_epoch() and not cfg.no_epoch_checkpoints and is_multiple(epoch, cfg.save_interval):
         names.append(f"checkpoint{epoch}")
@@ -136,7 +144,7 @@ def _list_due_names(
 def get_patience_counts() -> dict[str, Any]:
     """Return the attributes of ``should_stop_early`` of the running ``fairseq-train``, ``num_runs`` and ``best``.
 
-    fairseq uses them to count validations without improvement. In other programs the dictionary is empty.
+    fairseq keeps its count of validations without improvement in them. In other programs the dictionary is empty.
     """
     return vars(getattr(sys.modules.get("fairseq_cli.train"), "should_stop_early", lambda: None))
 
@@ -154,6 +162,7 @@ def _is_among_best(score: float, cfg: Any, suffix: str) -> bool:
     """Return whether a model with this score, rounded as in file names, is among the best that are kept."""
     if cfg.keep_best_checkpoints <= 0:
         return False
+    # File names have three decimals: compare equally rounded scores.
     best = _list_best_first(cfg, suffix)
     if len(best) < cfg.keep_best_checkpoints:
         return True
@@ -164,6 +173,8 @@ def _is_among_best(score: float, cfg: Any, suffix: str) -> bool:
 def _list_best_first(cfg: Any, suffix: str) -> list[tuple[float, int, str]]:
     """Return score, number of updates and path of all models kept as the best, the best and newest first."""
     metric = re.escape(cfg.best_checkpoint_metric)
+    # checkpoint.best_loss_4.3211500.pt: the score has three decimals, and the number of updates follows. Names that
+    # fairseq wrote have one digit there, or none.
     files = _match_files(cfg.save_dir, rf"checkpoint\.best_{metric}_(-?\d+\.\d{{3}})(\d*){re.escape(suffix)}\.pt")
     scored = [(float(match[1]), int(match[2] or 0), path) for match, path in files]
     sign = -1 if cfg.maximize_best_checkpoint_metric else 1
@@ -179,7 +190,7 @@ def _remove_outdated(cfg: Any, suffix: str, epoch: int, updates: int) -> None:
     outdated = []
     if cfg.keep_interval_updates > 0:
         saved = _list_newest_first(cfg.save_dir, rf"checkpoint_\d+_(\d+){end}", updates)
-        pattern = cfg.keep_interval_updates_pattern
+        pattern = cfg.keep_interval_updates_pattern  # multiples of it are kept; -1 for none
         removable = [path for number, path in saved if pattern == -1 or number % pattern != 0]
         outdated += removable[cfg.keep_interval_updates :]
     if cfg.keep_last_epochs > 0:

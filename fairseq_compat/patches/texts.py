@@ -1,6 +1,7 @@
-"""Patches of text files: line ends, encodings, parallel texts, and the worker processes that binarize them.
+"""Patches for text files: line ends, encodings, parallel texts, and the worker processes that binarize them.
 
-Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph after it says what the patch does.
+The first paragraph of each docstring is the fault in fairseq, as ``doctor`` prints it; what follows says what the patch
+does ("Here ...").
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def chunk_files_at_line_feeds(module: Any) -> None:
         return [*offsets, size]
 
     module.find_offsets = find_offsets
-    module.Chunker = TextFile
+    module.Chunker = TextFile  # fairseq calls it with path, start and end
 
 
 @patch(
@@ -58,6 +59,7 @@ def read_texts_as_utf8(module: Any) -> None:
 
     Here they are UTF-8, and their lines end only at line feeds.
     """
+    # A global name of these modules, which hides the built-in function from their code alone.
     module.open = open_text
 
 
@@ -86,7 +88,7 @@ def require_parallel_texts(args: Any) -> None:
         texts = [text for text in texts if os.path.isfile(text)]
         require_parallel(texts)
         if not args.only_source:
-            for alignments in texts[2:]:
+            for alignments in texts[2:]:  # after source and target
                 _require_alignments(alignments, *texts[:2])
 
 
@@ -96,6 +98,7 @@ def _require_alignments(alignments: str, source: str, target: str) -> None:
         for number, (line, *sentences) in enumerate(zip(pairs, sources, targets, strict=False), start=1):
             lengths = [len(sentence.split()) for sentence in sentences]
             for pair in line.split():
+                # isdecimal: no sign, which int() would accept.
                 positions = [int(position) for position in pair.split("-") if position.isdecimal()]
                 is_pair = pair.count("-") == 1 and len(positions) == 2
                 if not is_pair or positions[0] >= lengths[0] or positions[1] >= lengths[1]:
@@ -128,7 +131,7 @@ def write_raw_data_and_alignments(module: Any) -> None:
             for number, prefix in enumerate(prefixes.split(",") if prefixes else ()):
                 path = f"{prefix}.{args.align_suffix}"
                 if os.path.isfile(path):
-                    name = f"{part}{number or ''}.align"
+                    name = f"{part}{number or ''}.align"  # train.align, valid.align, valid1.align, ...
                     module._make_binary_alignment_dataset(path, name, num_workers=args.workers, args=args)
 
 
@@ -142,6 +145,7 @@ def _list_parallel_texts(args: Any) -> Iterator[list[str]]:
     for several in filter(None, (args.validpref, args.testpref)):
         prefixes += several.split(",")
     for prefix in prefixes:
+        # Source, target and alignments, in this order.
         texts = [f"{prefix}{ending}" for ending in endings]
         if args.align_suffix:
             texts.append(f"{prefix}.{args.align_suffix}")
@@ -176,6 +180,7 @@ def detect_lost_workers(module: Any) -> None:
     On Ctrl-C each worker prints a page of traceback, because a terminal interrupts all processes of a command. Here a
     lost worker is an error, and only the main process handles Ctrl-C and ends the others.
     """
+    # concurrent.futures notices a lost process; multiprocessing.Pool starts another one, and waits for the lost result.
     module.Pool = Workers
 
 
@@ -192,20 +197,21 @@ class Workers:
         return Result(self._executor.submit(function, *args, **kwds))
 
     def close(self) -> None:
-        """Accept no further functions; fairseq calls :meth:`join` next."""
+        """Do nothing; fairseq calls :meth:`join` next."""
 
     def join(self) -> None:
-        """Wait until all are computed; a command that is interrupted meanwhile ends its processes."""
+        """Wait until all results are computed; a command that is interrupted meanwhile ends its processes."""
         try:
             self._executor.shutdown()
         except BaseException:
+            # Otherwise Python waits for them at its exit.
             for process in multiprocessing.active_children():
                 process.terminate()
             raise
 
 
 def _begin_worker() -> None:
-    """Leave Ctrl-C to the main process, and end when that has ended for any reason."""
+    """Leave Ctrl-C to the main process, and end when that has ended, even if it was killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -214,7 +220,7 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
-        os._exit(1)
+        os._exit(1)  # from a thread, sys.exit would end only that
 
 
 class Result:

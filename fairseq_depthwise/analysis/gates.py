@@ -1,7 +1,10 @@
-"""Gates and state norms of a depth-wise LSTM, or the weights of other connections over depth.
+"""How far the gates of a depth-wise LSTM are open, and how large its states become, layer by layer.
 
-Source of gates and states: "Rewiring the Transformer with Depth-Wise LSTMs", Equations 2-4, 7 and 8. Statistics are
-over non-padding positions, including end-of-sentence, and are accumulated over batches in float64.
+Source: "Rewiring the Transformer with Depth-Wise LSTMs": gates (Equations 2-4), cell state (7) and output (8).
+Statistics are over non-padding positions, including end-of-sentence, and are accumulated over batches in float64.
+
+Models with other connections over depth have weights instead of gates: the command then shows these, which
+``connection_weights.py`` measures.
 
 example:
   fairseq-depthwise gates checkpoints/checkpoint_best.pt --data data-bin --output gates.png
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
 #: A gate is nearly shut below the first, and nearly open above the second.
 SHUT, OPEN = 0.1, 0.9
 
-#: Norm of a state -> its title.
+#: The measured norms -> titles of their states in the figure.
 _NORMS = {"cell_norm": "cell state", "output_norm": "output"}
 
 
@@ -65,13 +68,14 @@ class GatedCell(Protocol):
 def find_gated_cells(stack: Any) -> list[tuple[int, str | None, Any]]:
     """Return the gated cells of a stack in the order in which they run: (layer number, cell label, cell).
 
-    The labels are those of :class:`CellStatistics`.
+    The label is None, or, in a decoder layer with two cells, "a" for the one between its attentions and "b" for the
+    one after both.
     """
     cells: list[tuple[int, str | None, Any]] = []
     for number, layer in enumerate(stack.layers, start=1):
         middle = getattr(layer, "middle_cell", None)
         last = getattr(layer, "cell", None)
-        if isinstance(middle, GatedCell):
+        if isinstance(middle, GatedCell):  # --decoder-merge two-cells, whose second cell is gated, too
             cells += [(number, "a", middle), (number, "b", last)]
         elif isinstance(last, GatedCell):
             cells.append((number, None, last))
@@ -83,7 +87,7 @@ def find_gated_cells(stack: Any) -> list[tuple[int, str | None, Any]]:
 
 @dataclass(frozen=True)
 class GateDistribution(MeanAndDeviation):
-    """The values of a gate over positions and features; ``shut`` and ``open`` are the fractions that are nearly so."""
+    """The values of a gate over positions and features; ``shut`` and ``open``: fractions nearly shut or open."""
 
     shut: float
     open: float
@@ -95,8 +99,7 @@ class CellStatistics(LayerRow):
 
     Attributes:
         layer: number of the layer, from 1.
-        cell: if the layer has two cells (``--decoder-merge two-cells``), "a" for the cell between self- and
-            cross-attention and "b" for the cell above both; else None.
+        cell: its label; see :func:`find_gated_cells`.
         gates: gate values over positions and features.
         norms: L2 norms of the states over positions.
     """
@@ -148,8 +151,9 @@ class CellSums:
 
 
 def measure_gates(model: Any, sides: Iterable[str], batches: Iterable[StackBatch]) -> dict[str, list[CellStatistics]]:
-    """Run batches and return the statistics of each side's cells; batch sizes make no difference."""
+    """Run batches and return the statistics of each side's cells, which do not depend on the batch size."""
     sums: dict[str, list[CellSums]] = {side: [] for side in sides}
+    # Side -> padding (B x T) of the batch that is running, which observe() reads.
     padding: dict[str, Tensor] = {}
 
     def observe(
@@ -187,7 +191,7 @@ def format_report(report: StackReport) -> str:
         "norms (L2): mean and deviation\n"
     )
     if any(row.cell for row in _collect_cells(report)):
-        legend += "two cells in a layer: a between its attentions, b above both\n"
+        legend += "two cells in a layer: a: between the attentions, b: after both\n"
     return report.format_tables(legend, _format_rows)
 
 
@@ -263,18 +267,19 @@ def _draw_cells(figure: SubFigure, report: StackReport) -> None:
             lines.append(_draw_band(upper, rows, [row.gates[gate] for row in rows], len(lines)))
         for norm in _NORMS:
             lines.append(_draw_band(lower, rows, [row.norms[norm] for row in rows], len(lines)))
-        finish_panel(upper, side, "", "gate")
+        finish_panel(upper, title=side, x_label="", y_label="gate")
         upper.set_ylim(0, 1)
         has_two_cells = any(row.cell for row in rows)
         label = "layer (halves: the cell between its attentions)" if has_two_cells else "layer"
-        finish_panel(lower, "", label, "L2 norm")
+        finish_panel(lower, title="", x_label=label, y_label="L2 norm")
         lower.set_ylim(bottom=0)
+    # One legend serves all panels: every side has the same gates and norms, drawn in the same styles.
     draw_legend(figure, lines, names, columns=len(lines))
 
 
 def _draw_band(axes: Axes, rows: Sequence[CellStatistics], values: Sequence[MeanAndDeviation], number: int) -> Line2D:
     """Draw the mean of each cell as line ``number``, with a band of one standard deviation; return the line."""
-    # The cell between two attentions is drawn half a layer below the other.
+    # The cell between the attentions is drawn half a layer before the other, to its left.
     places = []
     for row in rows:
         places.append(row.layer - 0.5 if row.cell == "a" else row.layer)
@@ -299,7 +304,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ablate",
         action="store_true",
-        help="beside each weight, how much the loss rises without its source; runs the data once more for each",
+        help="also show the rise in loss without each source; one more pass over the data per source",
     )
 
 
@@ -308,16 +313,16 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _measure_model(loaded: LoadedModel, options: argparse.Namespace) -> StackReport:
-    """Measure gates if the encoder has any, else the weights of connections."""
+    """Measure gates if the model has any, else the weights of connections."""
     model, sides = loaded.model, select_sides(options)
-    if find_gated_cells(model.encoder):
+    if find_gated_cells(model.encoder):  # if the encoder has gates, so has the decoder
         if options.ablate:
             raise UserError(f"--ablate is for connections with weights, and {loaded.path} has gates; leave it out")
         return make_report(loaded, options, partial(measure_gates, model, sides))
     if not any(connection_weights.has_weights(getattr(model, side)) for side in sides):
         raise UserError(
-            f"{loaded.path} is of the architecture {loaded.architecture}, with neither gates nor weights over depth in "
-            f"its {' and '.join(sides)}; give a depthwise_lstm_transformer, or an sdt_transformer with connections"
+            f"{loaded.path} has the architecture {loaded.architecture}, which has neither gates nor weights over depth "
+            f"in its {' and '.join(sides)}; give a depthwise_lstm_transformer, or an sdt_transformer with connections"
         )
     measure = partial(connection_weights.measure_weights, model, sides, ablate=options.ablate)
     return make_report(loaded, options, measure)

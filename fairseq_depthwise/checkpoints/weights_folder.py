@@ -19,8 +19,8 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_compat import UserError, checkpoints, provenance
 from fairseq_compat.files import atomic_write
+from fairseq_compat.plain_values import require_plain
 from fairseq_compat.provenance import file_digest
-from fairseq_compat.safe_unpickling import require_plain
 from fairseq_depthwise.checkpoints.recorded_paths import CONFIG, WEIGHTS
 from fairseq_depthwise.checkpoints.sizes import first_of_each_memory
 from fairseq_depthwise.options import require_extra

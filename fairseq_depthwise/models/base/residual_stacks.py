@@ -1,4 +1,4 @@
-"""Pre-norm stacks of layers with residual connections, for the families with feed-forward nets."""
+"""Stacks of pre-norm Transformer layers (attention and feed-forward net): the base of the sdt and mute families."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,24 +23,25 @@ class ResidualConfig(EncoderDecoderConfig):
 
     def check(self) -> None:
         super().check()
+        # Gated activations (such as glu) halve the width.
         require_even(self.activation_fn, "--encoder-ffn-embed-dim", self.encoder_ffn_embed_dim)
         require_even(self.activation_fn, "--decoder-ffn-embed-dim", self.decoder_ffn_embed_dim)
 
 
 class ResidualStacks(Stacks):
-    """Builds the layers and connections of both stacks."""
+    """Builds the layers of both stacks. A family changes them by overriding the attributes below."""
 
-    #: Gain of the initial projections to queries, keys and values. With 1/sqrt(2) their weights have the scale that
-    #: Xavier-uniform initialization gives to all three as one matrix, as in fairseq.
+    #: Gain of the Xavier-uniform initialization of the query, key and value projections. fairseq initializes the three
+    #: as one matrix (3d x d), which makes each smaller by 1/sqrt(2); this gain has the same effect.
     input_gain = 2**-0.5
 
-    #: Whether keys and values have one table of relative positions.
+    #: Use the keys' table of relative positions for the values, too, as the authors' Multi-Unit Transformer does.
     one_position_table = False
 
-    #: Whether the layer norms of layer l are divided by sqrt(l).
+    #: Divide the output of each layer norm in layer l by sqrt(l): LayerNorm Scaling, see ``residual_layers.py``.
     norm_scaling = False
 
-    #: Classes of the layers.
+    #: What a layer is built from; some connections over depth need classes of their own.
     encoder_layer: type[ResidualEncoderLayer] = ResidualEncoderLayer
     decoder_layer: type[ResidualDecoderLayer] = ResidualDecoderLayer
 
@@ -50,19 +51,17 @@ class ResidualStacks(Stacks):
     def _build_layer(self, side: str, number: int) -> nn.Module:
         """Build a layer; ``number`` counts from 1."""
         config = self.config
-        if side == "encoder":
-            layer_class: Any = self.encoder_layer
-            heads, hidden_dim = config.encoder_attention_heads, config.encoder_ffn_embed_dim
-        else:
-            layer_class = self.decoder_layer
-            heads, hidden_dim = config.decoder_attention_heads, config.decoder_ffn_embed_dim
+        is_encoder = side == "encoder"
+        layer_class: Any = self.encoder_layer if is_encoder else self.decoder_layer
+        heads = getattr(config, f"{side}_attention_heads")
 
-        # Parts draw their initial parameters in this order, which a seed's results depend on.
+        # Keep this order: each part draws its initial weights from the random generator, so that reordering changes
+        # what a seed gives.
         self_attention = self._build_attention(heads)
-        cross_attention = None if side == "encoder" else self._build_attention(heads, attend_encoder=True)
+        cross_attention = None if is_encoder else self._build_attention(heads, attend_encoder=True)
         feed_forward = FeedForward(
             embed_dim=self.width,
-            hidden_dim=hidden_dim,
+            hidden_dim=getattr(config, f"{side}_ffn_embed_dim"),
             activation=config.activation_fn,
             activation_dropout=config.activation_dropout,
         )
