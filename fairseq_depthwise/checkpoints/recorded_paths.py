@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from glob import glob
 
@@ -14,14 +15,11 @@ BEST = "checkpoint_best.pt"
 #: The model in an exported folder of ``--format safetensors``.
 WEIGHTS = "model.safetensors"
 
-#: The first of the graphs in an exported folder of ``--format onnx``.
-ENCODER = "encoder.onnx"
-
-#: For each format of ``export``, a file that only its folders have.
-EXPORTED = (WEIGHTS, ENCODER)
-
-#: The file that describes an exported folder.
+#: The file that says what is in an exported folder.
 CONFIG = "config.json"
+
+#: Entries of it that tell an exported folder from one with the configuration of another program.
+_ENTRIES = ("format", "architecture")
 
 
 def checkpoint_files(model: str) -> list[str]:
@@ -45,13 +43,23 @@ def checkpoint_files(model: str) -> list[str]:
 
 def require_one_model(folder: str) -> None:
     """Raise UserError if a folder has both an exported model and a checkpoint, so that either could be meant."""
-    if not os.path.isfile(os.path.join(folder, BEST)) or not os.path.isfile(os.path.join(folder, CONFIG)):
-        return
-    for exported in EXPORTED:
-        if os.path.isfile(os.path.join(folder, exported)):
-            raise UserError(
-                f"{folder} has both {exported} of an exported model and {BEST}; name the checkpoint itself, or move it"
-            )
+    if os.path.isfile(os.path.join(folder, BEST)) and is_exported(folder):
+        raise UserError(
+            f"{folder} has both {CONFIG} of an exported model and {BEST}; name the checkpoint itself, or move it"
+        )
+
+
+def is_exported(folder: str) -> bool:
+    """Return whether a folder has a configuration that ``export`` wrote, of whatever format and version."""
+    file = os.path.join(folder, CONFIG)
+    if not os.path.isfile(file):
+        return False
+    try:
+        with open(file, encoding="utf-8") as opened:
+            config = json.load(opened)
+    except (OSError, ValueError, RecursionError):  # of another program, or damaged
+        return False
+    return isinstance(config, dict) and all(entry in config for entry in _ENTRIES)
 
 
 def input_files(model: str) -> list[str]:

@@ -1,8 +1,7 @@
 """The formats of ``export``: each is declared here, and its module writes and reads it.
 
-A new format is a line in :data:`FORMATS` and a module with the functions ``require_exportable`` and ``write``, and
-``open_models`` unless its folders are read like checkpoints. Nothing here imports PyTorch, as ``--help`` lists the
-formats.
+A new format is a module with the functions ``require_exportable`` and ``write``, and ``open_models`` unless its folders
+are read as checkpoints, and an entry of :data:`FORMATS`. Nothing here imports torch: ``--help`` lists the formats.
 """
 
 from __future__ import annotations
@@ -11,7 +10,13 @@ import os
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from fairseq_depthwise.checkpoints.recorded_paths import BEST, CONFIG, ENCODER, WEIGHTS, require_one_model
+from fairseq_depthwise.checkpoints.recorded_paths import (
+    BEST,
+    CONFIG,
+    WEIGHTS,
+    is_exported,
+    require_one_model,
+)
 
 
 class ExportFormat(NamedTuple):
@@ -23,7 +28,7 @@ class ExportFormat(NamedTuple):
         module: writes and reads it.
         extra: the installation's extra that it needs, then the packages in it.
         has_int8: whether matrix products can be in int8.
-        is_checkpoint: whether folders are read like checkpoints.
+        is_weights_folder: whether folders hold weights, and are read as checkpoints; others hold graphs.
     """
 
     help: str
@@ -31,7 +36,7 @@ class ExportFormat(NamedTuple):
     module: str
     extra: tuple[str, ...]
     has_int8: bool = False
-    is_checkpoint: bool = False
+    is_weights_folder: bool = False
 
     def load(self) -> Any:
         """Import the module."""
@@ -42,7 +47,7 @@ class ExportFormat(NamedTuple):
 FORMATS = {
     "onnx": ExportFormat(
         "graphs as ONNX files, for onnxruntime",
-        file=ENCODER,
+        file="encoder.onnx",
         module="fairseq_depthwise.translation.formats.onnx_graphs",
         extra=("onnx", "onnx", "onnxscript", "onnxruntime"),
         has_int8=True,
@@ -52,7 +57,7 @@ FORMATS = {
         file=WEIGHTS,
         module="fairseq_depthwise.translation.formats.weights",
         extra=("safetensors", "safetensors"),
-        is_checkpoint=True,
+        is_weights_folder=True,
     ),
 }
 
@@ -71,10 +76,11 @@ def format_of(folder: str) -> ExportFormat | None:
     for export_format in FORMATS.values():
         if os.path.exists(os.path.join(folder, export_format.file)):
             return export_format
-    return next(iter(FORMATS.values()))  # an older or a damaged one, which its reader refuses
+    # Of an older or a damaged export, the reader of graphs says what is wrong.
+    return next(iter(FORMATS.values())) if is_exported(folder) else None
 
 
 def format_of_graphs(folder: str) -> ExportFormat | None:
-    """Return the format of an exported folder that is not read like a checkpoint; None for everything else."""
+    """Return the format of an exported folder with graphs; None for everything else."""
     export_format = format_of(folder)
-    return None if export_format is None or export_format.is_checkpoint else export_format
+    return None if export_format is None or export_format.is_weights_folder else export_format

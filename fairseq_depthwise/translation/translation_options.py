@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
+#: The formats of ``export`` that can be in int8, for help and messages.
+_WITH_INT8 = " or ".join(name for name, export_format in FORMATS.items() if export_format.has_int8)
+
 #: Converts a length penalty. Within these limits, scores of up to 100,000 tokens are finite in float32.
 as_length_penalty = between(-5, 5)
 
@@ -170,10 +173,10 @@ class ExportOptions(CheckedOptions):
         "; or ".join(export_format.help for export_format in FORMATS.values()),
         choices=tuple(FORMATS),
     )
-    int8: bool = option(False, "compute matrix products in int8, with --format onnx")
+    int8: bool = option(False, f"compute matrix products in int8, with --format {_WITH_INT8}")
     force: bool = option(False, "replace OUT if it is an export")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.int8 and not FORMATS[self.format].has_int8:
-            raise UserError(f"--int8 is for --format onnx, not for {self.format}")
+            raise UserError(f"--int8 is for --format {_WITH_INT8}, not for {self.format}")

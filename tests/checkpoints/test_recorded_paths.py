@@ -38,13 +38,21 @@ def test_a_checkpoint_beside_other_files(run: Path) -> None:
     (folder / "config.json").write_text("{}")
     assert checkpoint_files(str(folder)) == [str(folder / "checkpoint_best.pt")]
     assert format_of_graphs(str(folder)) is None
+    (folder / "config.json").write_text('{"format": 2, "architecture": "sdt_transformer"}')
+    for find in (checkpoint_files, format_of_graphs):
+        with pytest.raises(UserError, match=r"config\.json .*checkpoint_best\.pt"):
+            find(str(folder))
     for name in ("model.safetensors", "encoder.onnx"):
         (folder / name).touch()
-        for find in (checkpoint_files, format_of_graphs):
-            with pytest.raises(UserError, match=name):
-                find(str(folder))
         assert input_files(str(folder / name)) == [str(folder / name)]
-        (folder / name).unlink()
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", "[" * 100_000, '{"architectures": ["Other"]}', "\xff"])
+def test_a_configuration_of_another_program_is_no_export(content: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(content, encoding="latin-1")
+    assert format_of_graphs(str(tmp_path)) is None
+    with pytest.raises(UserError, match=r"has no checkpoint_best\.pt"):
+        checkpoint_files(str(tmp_path))
 
 
 def test_data_is_above_the_checkpoint_or_where_it_was(run: Path) -> None:

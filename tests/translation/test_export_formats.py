@@ -18,13 +18,13 @@ def test_a_format_is_written_read_and_recognized(name: str, tmp_path: Path) -> N
     module = export_format.load()
     assert callable(module.require_exportable)
     assert callable(module.write)
-    assert callable(getattr(module, "open_models", None)) != export_format.is_checkpoint
+    assert callable(getattr(module, "open_models", None)) != export_format.is_weights_folder
 
     assert format_of(str(tmp_path)) is None
     (tmp_path / CONFIG).touch()
     (tmp_path / export_format.file).touch()
     assert format_of(str(tmp_path)) is export_format
-    assert (format_of_graphs(str(tmp_path)) is None) == export_format.is_checkpoint
+    assert (format_of_graphs(str(tmp_path)) is None) == export_format.is_weights_folder
 
 
 @pytest.mark.parametrize("name", BACKENDS)
