@@ -136,7 +136,8 @@ class Sweep:
         if self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = str(place % self.gpus)
         # A final training has the best values of its system's grid.
-        values = dict((run if run.values else plan.best(run.system) or run).values or ())
+        tuned = run if run.values else plan.best(run.system)
+        values = dict(tuned.values or ()) if tuned else {}
         command = plan.command(run, values, work, folder, on_gpu=self.gpus > 0)
 
         # 2. Train, and record the seconds of this part.

@@ -146,7 +146,9 @@ def graph_tensors(models: Sequence[StackModel]) -> dict[str, Any]:
     """Return the inputs and outputs of each graph, in order; sizes that are names are dynamic."""
     dtype = str(models[0].encoder.embedding.tokens.weight.dtype).removeprefix("torch.")
     # The order of StepGraph's states: model by model, layer by layer.
-    attentions: list[Any] = [layer.cross_attention for model in models for layer in model.decoder.layers]
+    attentions: list[Any] = []
+    for model in models:
+        attentions += [layer.cross_attention for layer in model.decoder.layers]
     hypotheses = ("sentences", "beams")
     padding = _tensor("padding", "bool", "sentences", "source")
     ancestors = _tensor("ancestors", "int64", *hypotheses, "capacity")

@@ -23,12 +23,12 @@ Opener = Callable[[str], Checkpoint]
 def saved_checkpoints(folder: str, open_checkpoint: Opener = Checkpoint.open) -> list[str]:
     """Return the checkpoints of a training folder, oldest first.
 
-    Those of epochs (``checkpoint3.pt``) and of updates (``checkpoint_3_1500.pt``) are one sequence. Where an epoch
-    ended with an update that was saved too, only the former is in it.
+    Those of epochs (``checkpoint3.pt``) and of updates (``checkpoint_3_1500.pt``) form one sequence. If an epoch ended
+    with an update that was saved, too, only the epoch's checkpoint is in it.
     """
     # Groups: 1 the epoch of checkpoint3.pt; 2 and 3 epoch and update of checkpoint_3_1500.pt.
     pattern = re.compile(r"checkpoint(?:(\d+)|_(\d+)_(\d+))\.pt")
-    matches = [match for name in os.listdir(folder) if (match := pattern.fullmatch(name))]
+    matches = [match for match in map(pattern.fullmatch, os.listdir(folder)) if match is not None]
     # Within an epoch, its end comes after the updates.
     matches.sort(key=lambda match: (int(match[1] or match[2]), float(match[3] or "inf"), match[0]))
     sequence: list[re.Match[str]] = []
@@ -115,16 +115,15 @@ class RunningAverage:
         # 2. Find out what shares memory in every state.
         # Names stay in one group if they shared memory in all states before, and share it in this one.
         groups: dict[tuple[str, str], str] = {}
-        self._one_in_memory = {
-            key: groups.setdefault((first, same[key]), key) for key, first in self._one_in_memory.items()
-        }
+        for key, first in self._one_in_memory.items():
+            self._one_in_memory[key] = groups.setdefault((first, same[key]), key)
         # 3. Add up.
         for key, tensor in state.items():
             self._sums[key] += tensor
         # Only types and the few tensors that are not averaged are needed later.
-        self._last = {
-            key: tensor.new_empty(0) if tensor.is_floating_point() else tensor for key, tensor in state.items()
-        }
+        self._last = {}
+        for key, tensor in state.items():
+            self._last[key] = tensor.new_empty(0) if tensor.is_floating_point() else tensor
         self.count += 1
 
     def result(self) -> dict[str, Tensor]:

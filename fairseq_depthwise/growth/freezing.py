@@ -49,7 +49,11 @@ class LastGrowth(NamedTuple):
         if self.frozen == "none" or not self.new:
             return 0
         new = set(self.new)
-        grown_stacks = tuple(stack for stack in _LAYERS if any(name.startswith(stack) for name in new))
+        grown_stacks: tuple[str, ...] = ()
+        for stack in _LAYERS:
+            if any(name.startswith(stack) for name in new):
+                grown_stacks += (stack,)
+        # All names of a parameter: one that old and new layers share is frozen under its old name.
         for name, parameter in model.named_parameters(remove_duplicate=False):
             if name not in new and (self.frozen == "trained" or name.startswith(grown_stacks)):
                 parameter.requires_grad_(False)

@@ -41,6 +41,7 @@ def _top(depth: int, growth: int) -> list[int | None]:
 
 def _interpolation(depth: int, growth: int) -> list[int | None]:
     """Each of the top ``growth`` layers followed by its copy."""
+    # Sorting puts each copy right above its original.
     return [*sorted([*range(depth), *range(depth - growth, depth)])]
 
 
@@ -55,6 +56,7 @@ def _stack(depth: int, growth: int) -> list[int | None]:
 
 def _middle(depth: int, growth: int) -> list[int | None]:
     """The middle ``growth`` layers, followed by their copies."""
+    # The layers from ``start`` to ``start + growth - 1`` are repeated as a block.
     start = (depth - growth) // 2
     return [*range(start + growth), *range(start, depth)]
 

@@ -62,6 +62,7 @@ def grow_trainer(
     # Read what is kept before reinitialize() drops it; ``trainer.ema`` (not ``_ema``) would create an average.
     moments = moments_of(trainer.optimizer, model) if keep_moments else {}
     schedule = trainer.lr_scheduler.state_dict()
+    # The loss scale of --fp16 or --amp.
     scaler = getattr(trainer.optimizer, "scaler", None)
     average = trainer._ema
     trainer.zero_grad()

@@ -90,14 +90,17 @@ def _places(optimizer: FairseqOptimizer, model: nn.Module) -> Iterator[tuple[str
 def _places_in(optimizer: FairseqOptimizer) -> Iterator[_Place]:
     masters: Any = getattr(optimizer, "fp32_params", None)
     if masters is None:
+        # float32, or a memory-efficient half precision: the optimizer updates the model's own parameters.
         for parameter in optimizer.params:
             yield _Place(parameter, parameter)
     elif optimizer.has_flat_params:
         # fairseq keeps one flat vector per device, and a process has one device.
         flat: Tensor = masters if torch.is_tensor(masters) else next(iter(masters.values()))
+        # fp16: the masters of all parameters, one after another.
         offset = 0
         for half in optimizer.fp16_params:
             yield _Place(half, flat, slice(offset, offset + half.numel()))
             offset += half.numel()
     else:
+        # bf16: a float32 master of each parameter.
         yield from map(_Place, optimizer.fp16_params, masters)

@@ -27,6 +27,7 @@ SourcesOfSides = Mapping[str, Sequence[int | None]]
 #: For each weight of a deep vector that weighs layers, its place in the shallow vector; None for a weight of 0.
 Places = Sequence[int | None]
 
+#: Matches names such as encoder.layers.3.feed_forward.first.weight and encoder.connection.rows.2.
 _ITEM = re.compile(r"(?P<list>(?P<side>encoder|decoder)\.(?:connection\.)?\w+)\.(?P<index>\d+)(?P<rest>.*)")
 
 
@@ -162,6 +163,7 @@ def require_identity(stack: nn.Module, sources: Sequence[int | None]) -> None:
     # Whether the old layers stay in place, with all new ones above them.
     is_on_top = list(sources[:depth]) == list(range(depth))
     layers: Any = stack.layers
+    # Only residual layers have branch_ends.
     never: list[Any] = [] if hasattr(layers[0], "branch_ends") else ["layers without residual branches"]
     never += [module.no_identity_reason for module in stack.modules() if hasattr(module, "no_identity_reason")]
     moved = [
@@ -237,6 +239,7 @@ class _GrownStacks:
         index = layer // item.of.step - item.of.first // item.of.step
         # If the source lacks it, the lowest layer that has it, in the same sub-layer.
         lower = range(index % item.of.sublayers, len(item.sources), item.of.sublayers)
+        # ``lower`` counts up from the lowest layer, in steps of the sub-layers of a layer.
         for number in (index, *lower):
             candidate = f"{item.stem}.{number}{item.rest}"
             if candidate in present:
@@ -271,6 +274,7 @@ def _map_parameters(stacks: _GrownStacks, deep: nn.Module, present: Mapping[str,
             # Belongs to no layer, such as the embedding.
             is_new = name not in present
         else:
+            # A list item that is a vector of weights, one for the embedding and one for each layer or block below.
             if item.of.weighs and source is not None:
                 places[name] = _moved_weights(item, value.numel(), present[source].numel())
             is_new = item.is_new or None in places.get(name, ())

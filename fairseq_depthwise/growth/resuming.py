@@ -61,6 +61,7 @@ def depth_to_resume(checkpoint: Checkpoint, side: str, plan: GrowthPlan, options
     elif counts_anew or options.reset_dataloader:
         last, following = 0, 1
     else:
+        # In the middle of an epoch both are this epoch; at its end the next one follows.
         last, following = last_epoch(checkpoint.state), int(_iterator(checkpoint.state).get("epoch", 1))
     # At a stage boundary the checkpoint may have been grown already, by `fairseq-depthwise grow`.
     planned = [plan.depths[plan.stage_of(number)] for number in (max(last, 1), following)]

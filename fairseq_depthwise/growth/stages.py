@@ -47,7 +47,9 @@ class GrowthPlan:
     @property
     def length(self) -> int | None:
         """Epochs or updates of all stages together; None if the last one is open."""
-        return None if self.stages[-1].length is None else sum(stage.length or 0 for stage in self.stages)
+        if self.stages[-1].length is None:
+            return None
+        return sum(stage.length or 0 for stage in self.stages)
 
     def stage_of(self, number: int) -> int:
         """Return the stage of epoch or update ``number``, counted from 1; the last stage goes on."""
@@ -97,13 +99,12 @@ def parse_stages(text: str, *, strategy: str, block_size: int = 0) -> GrowthPlan
         match = _STAGE.fullmatch(part)
         if match is None:
             raise _refusal(text, f"{part!r} is not a stage, such as 6:2, 6:5000u or 6:2@4096x2, all numbers above 0")
-        length, max_tokens, update_freq = (
-            int(match[name]) if match[name] else None for name in ("length", "max_tokens", "update_freq")
-        )
+        numbers = {name: int(text) for name, text in match.groupdict().items() if text and name != "unit"}
+        stage = Stage(numbers["layers"], numbers.get("length"), numbers.get("max_tokens"), numbers.get("update_freq"))
         # A last stage without a length has no unit either.
-        if length is not None or match["unit"]:
+        if stage.length is not None or match["unit"]:
             units.add(match["unit"])
-        stages.append(Stage(int(match["layers"]), length, max_tokens, update_freq))
+        stages.append(stage)
     if len(units) > 1:
         raise _refusal(text, "some stages count epochs and some updates; give all lengths in one of them")
     in_updates = "u" in units

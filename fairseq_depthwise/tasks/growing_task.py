@@ -297,7 +297,8 @@ class GrowingTask(FairseqTask):
         """Return batches of the size that the epoch's stage sets."""
         if self.plan is not None and dataset is self.datasets.get(self.growth_options.train_subset):
             # Stages in updates do not set batches, so any of them will do.
-            stage: Stage = self.plan.stages[0 if self.plan.in_updates else self.plan.stage_of(options.get("epoch", 1))]
+            index = 0 if self.plan.in_updates else self.plan.stage_of(options.get("epoch", 1))
+            stage: Stage = self.plan.stages[index]
             if stage.max_tokens is not None:
                 max_tokens = stage.max_tokens
                 # A longer sentence would not fit into a batch.

@@ -77,8 +77,10 @@ def cross_attention(
         total = total + weights.float().cpu() / len(models)
 
     # Back to the hypotheses of each sentence, without padding.
-    unpadded = iter([weights[: len(tokens)] for weights, tokens in zip(total, decoder_inputs, strict=True)])
-    return [[next(unpadded) for _ in of_sentence] for of_sentence in hypotheses]
+    attention: list[list[Tensor]] = [[] for _ in hypotheses]
+    for row, weights, tokens in zip(rows, total, decoder_inputs, strict=True):
+        attention[row].append(weights[: len(tokens)])
+    return attention
 
 
 def hard_alignment(attention: Tensor, source: Sequence[int], target: Sequence[int]) -> list[tuple[int, int]]:

@@ -242,7 +242,8 @@ class Direction:
     def translation(self, line: Line) -> Translation:
         """Return a line's translation, made of its pieces' hypotheses."""
         # The best of every piece, the second best of every piece ..., as many as all pieces have.
-        by_rank = list(zip(*(piece.hypotheses for piece in line.pieces), strict=False)) or [()]
+        hypotheses_of_pieces = [piece.hypotheses for piece in line.pieces]
+        by_rank = list(zip(*hypotheses_of_pieces, strict=False)) or [()]
         best = [output["tokens"].tolist() for output in by_rank[0]]
         unmet = {}
         for text, constraint in line.constraints.items():

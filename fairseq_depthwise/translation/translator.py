@@ -15,7 +15,7 @@ from torch import Tensor
 from fairseq_compat import UserError, provenance
 from fairseq_compat.provenance import file_digest
 from fairseq_depthwise.translation import checkpoint_models
-from fairseq_depthwise.translation.direction import Direction, Hypothesis, Translation
+from fairseq_depthwise.translation.direction import Direction, Hypothesis, Piece, Translation
 from fairseq_depthwise.translation.export_formats import format_of_graphs
 from fairseq_depthwise.translation.languages import languages_of
 from fairseq_depthwise.translation.loaded_models import ModelRequest
@@ -115,8 +115,12 @@ class LoadedTranslator:
             replace(self.options, beam=replace(self.options.beam, constraints="ordered"))
 
         # The pieces of all lines are searched together, so that batches have similar lengths.
-        encoded_lines = [direction.read(line, texts) for line, texts in zip(lines, constraints_of_lines, strict=True)]
-        pieces = [piece for line in encoded_lines for piece in line.pieces]
+        encoded_lines = []
+        for text, texts in zip(lines, constraints_of_lines, strict=True):
+            encoded_lines.append(direction.read(text, texts))
+        pieces: list[Piece] = []
+        for line in encoded_lines:
+            pieces += line.pieces
         if pieces:
             # Ends of sentences are always known, so they do not count.
             self._count_unknown(torch.cat([piece.tokens[:-1] for piece in pieces]))

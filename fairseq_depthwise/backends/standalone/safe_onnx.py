@@ -20,15 +20,17 @@ def require_plain_operators(path: str | Path) -> None:
     for field, content in _fields(memoryview(Path(path).read_bytes())):
         if field in _FUNCTIONS:
             raise ValueError("it has functions in it, which export never writes")
+        if field != _GRAPH:
+            continue
         # 1. Operators and constants of the graph.
-        for number, inner in _fields(content) if field == _GRAPH else ():
+        for number, inner in _fields(content):
             if number == _CONSTANT:
                 tensor = {place: bytes(value) for place, value in _fields(inner)}
                 # Location 0 is DEFAULT: the values are in this file.
                 if tensor.get(_LOCATION, _IN_IT) != _IN_IT:
                     raise ValueError("it has a constant in another file, which export never writes")
                 constants[_may_divide(tensor)].add(tensor.get(_NAME, b""))
-            if number == _NODE:
+            elif number == _NODE:
                 # Pairs rather than a dictionary, because a node has several inputs.
                 parts = [(place, bytes(text)) for place, text in _fields(inner)]
                 for place, text in parts:

@@ -174,8 +174,10 @@ class Translators:
 
     def _next(self) -> Any:
         while True:
+            if signal.SIGINT in self._signals:
+                raise KeyboardInterrupt
             if self._signals:
-                raise KeyboardInterrupt if signal.SIGINT in self._signals else SystemExit(128 + signal.SIGTERM)
+                raise SystemExit(128 + signal.SIGTERM)
             # Wake up every second to check for signals.
             with suppress(TimeoutError):
                 return self._pool.get_next_unordered(timeout=1)

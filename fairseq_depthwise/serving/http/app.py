@@ -53,7 +53,10 @@ def request_models(limits: ServerOptions, nbest: int, loaded: TranslatorOptions)
     config = ConfigDict(extra="forbid", strict=True)
     languages: dict[str, Any] = dict.fromkeys(("source_lang", "target_lang"), (str | None, None))
     # Details that the translator was not loaded for accept nothing but false.
-    details: dict[str, Any] = {name: (bool if getattr(loaded, name) else Literal[False], False) for name in DETAILS}
+    details: dict[str, Any] = {}
+    for name in DETAILS:
+        kind: Any = bool if getattr(loaded, name) else Literal[False]
+        details[name] = (kind, False)
     # With a line break, one line would become two, and translations would no longer match lines.
     line = Annotated[str, Field(max_length=limits.max_chars, pattern=r"^[^\r\n]*$")]
     lines: Any = Annotated[list[line], Field(min_length=1, max_length=limits.max_lines)]

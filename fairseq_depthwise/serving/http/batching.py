@@ -91,21 +91,26 @@ class Batcher:
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), seconds_to_wait)
                 continue
-            # 3. Take lines in the order of arrival, perhaps a part of the last job's.
-            batch: dict[_Job, Sequence[Any]] = {}
-            room: float = self._options.batch_lines
-            for job in alike:
-                taken = 0
-                while room > 0 and taken < len(job.lines):
-                    room -= max(1, len(str(job.lines[taken])) / _CHARACTERS)
-                    taken += 1
-                if taken:
-                    batch[job], job.lines = job.lines[:taken], job.lines[taken:]
+            # 3. Search.
+            batch = self._take_lines(alike)
             started = monotonic()
             await self._search_all(batch)
             begins = monotonic() + (max(self._wait, _AFTER * (monotonic() - started)) if self._wait else 0)
             # Requests that came meanwhile, or have another key, go before the rest of a long one.
             self._jobs.sort(key=batch.__contains__)
+
+    def _take_lines(self, jobs: Sequence[_Job]) -> dict[_Job, Sequence[Any]]:
+        """Take the lines of the next batch from jobs in their order, perhaps only a part of the last job's."""
+        batch: dict[_Job, Sequence[Any]] = {}
+        room: float = self._options.batch_lines
+        for job in jobs:
+            taken = 0
+            while room > 0 and taken < len(job.lines):
+                room -= max(1, len(str(job.lines[taken])) / _CHARACTERS)
+                taken += 1
+            if taken:
+                batch[job], job.lines = job.lines[:taken], job.lines[taken:]
+        return batch
 
     async def _search_all(self, batch: dict[_Job, Sequence[Any]]) -> None:
         """Search a batch; if that fails, search each job by itself, so that a line fails only its own request."""
