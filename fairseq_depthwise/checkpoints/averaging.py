@@ -1,12 +1,13 @@
-"""The mean of several checkpoints' parameters, which fairseq's wheel has no command for."""
+"""Averages the parameters of several checkpoints; fairseq's wheel has no command for it."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,29 +17,39 @@ from fairseq_compat.checkpoints import require_finite
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.sizes import StateDict, depths_in, first_of_each_memory
 
-#: Opens a checkpoint; the same one for choosing and for averaging, so that each file is opened once.
+#: Opens a checkpoint; share one between choosing and averaging, and each file is opened once.
 Opener = Callable[[str], Checkpoint]
+
+
+class _Saved(NamedTuple):
+    """A checkpoint by its name; in the order of training, the end of an epoch comes after all its updates."""
+
+    epoch: int
+    updates: float  # infinity for the end of an epoch
+    name: str
 
 
 def saved_checkpoints(folder: str, open_checkpoint: Opener = Checkpoint.open) -> list[str]:
     """Return the checkpoints of a training folder, oldest first.
 
-    Those of epochs (``checkpoint3.pt``) and of updates (``checkpoint_3_1500.pt``) are one sequence. Where an epoch
-    ended with an update that was saved too, only the former is in it.
+    A training saves at the end of epochs (``checkpoint3.pt``) and every so many updates (``checkpoint_3_1500.pt``). If
+    the last update of an epoch was saved under both names, only ``checkpoint3.pt`` is returned.
     """
-    pattern = re.compile(r"checkpoint(?:(\d+)|_(\d+)_(\d+))\.pt")
-    matches = [match for name in os.listdir(folder) if (match := pattern.fullmatch(name))]
-    matches.sort(key=lambda match: (int(match[1] or match[2]), float(match[3] or "inf"), match[0]))
-    sequence: list[re.Match[str]] = []
-    for match in matches:
-        before = sequence[-1] if sequence else None
-        if match[1] and before is not None and before[2] == match[1]:
-            # The end of an epoch, and an update of the same epoch before it: perhaps the same update.
-            end_of_epoch = open_checkpoint(os.path.join(folder, match[0])).updates
-            if end_of_epoch == int(before[3]):
-                sequence.pop()
-        sequence.append(match)
-    return [os.path.join(folder, match[0]) for match in sequence]
+    pattern = re.compile(r"checkpoint(?:(?P<whole_epoch>\d+)|_(?P<epoch>\d+)_(?P<updates>\d+))\.pt")
+    saved: list[_Saved] = []
+    for name in os.listdir(folder):
+        if match := pattern.fullmatch(name):
+            saved.append(_Saved(int(match["whole_epoch"] or match["epoch"]), float(match["updates"] or math.inf), name))
+    kept: list[_Saved] = []
+    for checkpoint in sorted(saved):
+        before = kept[-1] if kept else None
+        if checkpoint.updates == math.inf and before is not None and before.epoch == checkpoint.epoch:
+            # An update of the same epoch is before its end: perhaps the same update under its other name.
+            updates = open_checkpoint(os.path.join(folder, checkpoint.name)).updates
+            if updates == before.updates:
+                kept.pop()
+        kept.append(checkpoint)
+    return [os.path.join(folder, checkpoint.name) for checkpoint in kept]
 
 
 def last_checkpoints(folder: str, count: int, open_checkpoint: Opener = Checkpoint.open) -> list[str]:
@@ -65,13 +76,14 @@ def best_checkpoints(
             by_metric.setdefault(match[1], []).append((float(match[2]), name))
     if metric is None and len(by_metric) > 1:
         raise UserError(f"{folder} has best checkpoints by {' and '.join(sorted(by_metric))}; choose one with --metric")
-    if metric is not None and metric not in by_metric:
-        known = " and ".join(sorted(by_metric)) or "nothing"
-        raise UserError(f"--metric {metric}: the best checkpoints of {folder} are by {known}")
-    scored = sorted(by_metric[metric] if metric is not None else next(iter(by_metric.values()), []))
+    if metric is not None and by_metric and metric not in by_metric:
+        raise UserError(f"--metric {metric}: the best checkpoints of {folder} are by {' and '.join(sorted(by_metric))}")
+    chosen_metric = metric or next(iter(by_metric), "")  # the only one
+    scored = sorted(by_metric.get(chosen_metric, []))  # the smallest first
     _require_count(len(scored), count, folder, "checkpoints kept by --keep-best-checkpoints of fairseq-train", "--best")
+    # Every checkpoint of the folder says whether larger is better.
     options = open_checkpoint(os.path.join(folder, scored[0][1])).options_of("checkpoint")
-    if options.get("maximize_best_checkpoint_metric"):  # larger is better
+    if options.get("maximize_best_checkpoint_metric"):
         scored.reverse()
     return [os.path.join(folder, name) for _, name in scored[:count]]
 
@@ -90,16 +102,17 @@ class RunningAverage:
         self._kinds: dict[str, str] = {}
         self._sums: dict[str, Tensor] = {}
         self._last: dict[str, Tensor] = {}
-        self._one_in_memory: dict[str, str] = {}
+        # Name -> the first name with which it shares memory in every state so far.
+        self._tied_to: dict[str, str] = {}
 
     def add(self, state: StateDict, name: str) -> None:
-        """Add a state dict; ``name`` is what an error calls it."""
+        """Add a state dict; errors refer to it as ``name``."""
         # 1. The same parameters, of the same shapes and types, as in the first.
         require_finite(state.items(), name)
-        same = first_of_each_memory(state)
+        tied_now = first_of_each_memory(state)
         kinds = {key: _kind(tensor) for key, tensor in state.items()}
         if self.count == 0:
-            self._first_name, self._one_in_memory, self._kinds = name, same, kinds
+            self._first_name, self._tied_to, self._kinds = name, tied_now, kinds
             self._sums = {key: torch.zeros_like(tensor, dtype=torch.float64) for key, tensor in state.items()}
         for key in {**self._kinds, **kinds}:
             before, now = self._kinds.get(key, "missing"), kinds.get(key, "missing")
@@ -108,25 +121,24 @@ class RunningAverage:
                     f"{key} is {now} in {name} and {before} in {self._first_name}; average checkpoints of one model, "
                     "saved in one precision"
                 )
-        # 2. Keep only what is one in memory in every state.
-        groups: dict[tuple[str, str], str] = {}
-        self._one_in_memory = {
-            key: groups.setdefault((first, same[key]), key) for key, first in self._one_in_memory.items()
-        }
+        # 2. Names that were tied so far stay tied only if they are tied in this state, too.
+        first_of_group: dict[tuple[str, str], str] = {}
+        for key, first in self._tied_to.items():
+            self._tied_to[key] = first_of_group.setdefault((first, tied_now[key]), key)
         # 3. Add up.
         for key, tensor in state.items():
             self._sums[key] += tensor
-        # Only types and the few tensors that are not averaged are needed later.
+        # Of a tensor that is averaged, only the type is needed later.
         self._last = {
             key: tensor.new_empty(0) if tensor.is_floating_point() else tensor for key, tensor in state.items()
         }
         self.count += 1
 
     def result(self) -> dict[str, Tensor]:
-        """Return the mean of what was added."""
+        """Return the mean of the states."""
         mean: dict[str, Tensor] = {}
         for key, last in self._last.items():
-            first = self._one_in_memory[key]
+            first = self._tied_to[key]
             if first in mean:
                 mean[key] = mean[first]
             elif last.is_floating_point():
@@ -137,9 +149,9 @@ class RunningAverage:
 
 
 def average(checkpoints: Sequence[Checkpoint], *, progress: Callable[[str], None] = lambda path: None) -> Checkpoint:
-    """Return the average of checkpoints, for generation.
+    """Return the average of checkpoints. It can generate, but not resume a training.
 
-    It is the last of them with the mean parameters and without the optimizer's state, which belongs to no mean; its
+    It is the last checkpoint with the mean parameters and without the optimizer's state, which cannot be averaged; its
     ``extra_state`` names the files. ``progress`` is called with each path before its parameters are read.
 
     Raises:
@@ -158,7 +170,7 @@ def average(checkpoints: Sequence[Checkpoint], *, progress: Callable[[str], None
         progress(checkpoint.path)
         averager.add(checkpoint.parameters, checkpoint.path)
 
-    # Everything else is the last checkpoint's, but for what belongs to its own parameters.
+    # Everything else is the last checkpoint's, except its own moving averages.
     last = checkpoints[-1]
     extra_state: dict[str, Any] = dict(last.state.get("extra_state") or {})
     for moving_average in ("ema", "ema_fp32_params"):
@@ -170,25 +182,26 @@ def average(checkpoints: Sequence[Checkpoint], *, progress: Callable[[str], None
 
 
 def _common_provenance(checkpoints: Sequence[Checkpoint]) -> provenance.Record:
-    """Return the provenance of all checkpoints; raise UserError where it, or an option of the models, differs."""
+    """Return the provenance of all checkpoints; raise UserError if it, or an option of the models, differs."""
     options: provenance.Record = {}
     recorded: provenance.Record = {}
     first = checkpoints[0]
     for checkpoint in checkpoints:
-        # Checkpoints of fairseq and older ones have no provenance, but options.
+        # Checkpoints of fairseq, and older ones, have options but no provenance.
         model_options = provenance.of_model(Namespace(**checkpoint.options))
         languages = provenance.languages_in(Namespace(**checkpoint.options_of("task")))
         provenance.require_same(checkpoint.path, {**model_options, **languages}, options, first.path)
         provenance.require_same(checkpoint.path, checkpoint.provenance, recorded, first.path)
+        # The first checkpoint that names something decides; the others have just been compared with it.
         options = {**model_options, **languages, **options}
         recorded = {**checkpoint.provenance, **recorded}
     return recorded
 
 
 def _require_different(checkpoints: Sequence[Checkpoint]) -> None:
-    """Raise UserError where a checkpoint is given more than once, also as a copy: it would count so often.
+    """Raise UserError if a checkpoint is given twice, perhaps as a copy: its weight would double.
 
-    fairseq's ``checkpoint_best.pt`` and ``checkpoint_last.pt`` are copies.
+    fairseq's ``checkpoint_best.pt`` and ``checkpoint_last.pt`` are copies of others.
     """
     by_updates: dict[int, list[Checkpoint]] = {}
     for checkpoint in checkpoints:
@@ -196,7 +209,7 @@ def _require_different(checkpoints: Sequence[Checkpoint]) -> None:
         for other in similar:
             if _have_same_parameters(checkpoint, other):
                 raise UserError(
-                    f"{checkpoint.path} is the same as {other.path}, which is given; average different checkpoints"
+                    f"{checkpoint.path} is the same as {other.path}, which is also given; average different checkpoints"
                 )
         similar.append(checkpoint)
 
@@ -212,8 +225,9 @@ def _have_same_parameters(first: Checkpoint, second: Checkpoint) -> bool:
 
 
 def _require_one_depth(checkpoints: Sequence[Checkpoint]) -> None:
-    """Raise UserError where a model has grown between two checkpoints; their tensors are not read."""
+    """Raise UserError if a model has grown between two checkpoints; their tensors are not read."""
     depths = [depths_in(checkpoint.parameters) for checkpoint in checkpoints]
+    # From the last one back: how many have its depth?
     last = len(checkpoints) - 1
     for number in reversed(range(last)):
         if depths[number] != depths[last]:
@@ -225,12 +239,14 @@ def _require_one_depth(checkpoints: Sequence[Checkpoint]) -> None:
 
 
 def _require_count(present: int, wanted: int, folder: str, kind: str, option: str) -> None:
+    if not present:
+        raise UserError(f"{option} {wanted}: {folder} holds no {kind}; give another folder")
     if not 1 <= wanted <= present:
         raise UserError(f"{option} {wanted}: {folder} holds {present} {kind}; give at least 1 and at most that many")
 
 
 def _kind(tensor: Tensor) -> str:
-    shape = "x".join(map(str, tensor.shape)) or "one number"
+    shape = "x".join(map(str, tensor.shape)) or "scalar"
     return f"{shape} of {str(tensor.dtype).removeprefix('torch.')}"
 
 

@@ -1,10 +1,9 @@
-"""A trained model that stays in memory, and raw text through it, in any of the directions that it knows."""
+"""The translator: a trained model kept in memory, which translates raw text in every direction that it knows."""
 
 from __future__ import annotations
 
 import functools
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,17 +26,19 @@ log = logging.getLogger(__name__)
 
 
 class LoadedTranslator:
-    """One model, or several whose probabilities are averaged; errors call arguments as the options of ``translate``.
+    """A model, or an ensemble whose probabilities are averaged.
+
+    Errors name arguments by their options in ``translate``.
 
     Args:
-        model: a checkpoint, several joined with ``:``, folders with a ``checkpoint_best.pt``, or a folder that was
-            exported.
-        data: the folder with the dictionaries; None for the one that the training recorded.
-        source_lang: language of lines; None for the training's.
-        target_lang: language of translations; None for the training's.
-        options: how lines are translated.
-        device: where.
-        say: called with what takes long, and why models that are to be compiled are not.
+        model: path of a checkpoint, or several joined with ``:``; of a folder with a ``checkpoint_best.pt``; or of an
+            exported folder.
+        data: folder with the dictionaries; by default the one recorded in training.
+        source_lang: default language of lines; the one recorded in training if not given.
+        target_lang: default language of translations; the one recorded in training if not given.
+        options: beam search, text processing, precision.
+        device: where the model runs.
+        say: receives messages about slow steps, and the reason if a model cannot be compiled.
     """
 
     def __init__(
@@ -51,24 +52,31 @@ class LoadedTranslator:
         device: torch.device | str = "cpu",
         say: Callable[[str], None] = log.info,
     ) -> None:
+        # Local names, so that the function below does not hold self, and a translator is freed without delay.
         self.options = translator_options = options or TranslatorOptions()
         request = ModelRequest(model, data, source_lang, target_lang, self.options, torch.device(device), say)
         export_format = format_of_graphs(model)
         opener = checkpoint_models if export_format is None else export_format.load()
         self._loaded = loaded = opener.open_models(request)
         self.files, self.data, self.device, self.models = loaded.files, loaded.data, loaded.device, loaded.models
-        #: Returns what a direction needs, given source and target language.
+        #: Returns the :class:`Direction` from a source to a target language; each is built once.
         self.direction = functools.cache(lambda source, target: Direction(loaded, source, target, translator_options))
-        self._seen: Counter[str] = Counter()
+        self._tokens_seen = 0
+        self._unknown_seen = 0
+        self._has_warned = False
+        # Fail now, not at the first line, if the model does not know its languages.
         self.direction(*self.languages)
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Source and target language where :meth:`translate` is given none."""
+        """Source and target language of lines, unless :meth:`translate` is given others."""
         return languages_of(self._loaded.task)
 
     def digests(self) -> dict[str, Any]:
-        """Return digests of what translations depend on besides options, by name."""
+        """Return digests of the models, the subword files and the dictionaries, by name.
+
+        Stored translations are valid as long as these and the options are the same.
+        """
         files = enumerate(self._loaded.identified_by, start=1)
         models = {f"model {number}": file_digest(path) for number, path in files}
         text = provenance.of_text(self._loaded.text.tokenizer, self._loaded.text.bpe)
@@ -77,7 +85,7 @@ class LoadedTranslator:
     def translate(
         self, lines: Sequence[str], *, source_lang: str | None = None, target_lang: str | None = None
     ) -> list[str]:
-        """Return the best translation of each raw line, in order; an empty line's is empty.
+        """Return the best translation of each raw line, in order; that of an empty line is empty.
 
         Raises:
             UserError: ``lines`` is one text.
@@ -94,41 +102,50 @@ class LoadedTranslator:
         constraints: Sequence[Sequence[str]] | None = None,
         nbest: int | None = None,
     ) -> list[Translation]:
-        """Return what :meth:`translate` does with all that is known; ``constraints`` has raw texts for each line.
+        """Translate as :meth:`translate` does, and return each line's hypotheses with their details.
+
+        Args:
+            lines: raw lines.
+            source_lang: language of the lines.
+            target_lang: language of the translations.
+            constraints: for each line, raw texts that its translation must contain.
+            nbest: number of hypotheses of each line, at most the beam size.
 
         Raises:
-            UserError: ``lines`` is one text, or the options or the model do not go with constraints.
+            UserError: ``lines`` is one string, ``constraints`` has another length, ``nbest`` is out of range, or the
+                options or the model do not go with constraints.
         """
-        if isinstance(lines, (str, bytes)):  # whose letters would be lines
-            raise UserError(f"{lines[:60]!r} is a text; give a list of lines, such as [text]")
-        if nbest is not None and nbest < 1:
-            raise UserError(f"nbest={nbest} is no number of translations; give 1 or more")
+        if isinstance(lines, (str, bytes)):  # each letter would be a line
+            raise UserError(f"{lines[:60]!r} is one string; give a list of lines, such as [text]")
+        if nbest is not None and not 1 <= nbest <= self.options.beam.beam:
+            raise UserError(f"nbest={nbest} is out of range; give 1 to {self.options.beam.beam}, the beam size")
         own_source, own_target = self.languages
         direction = self.direction(source_lang or own_source, target_lang or own_target)
         constraints_of_lines = [()] * len(lines) if constraints is None else constraints
+        if len(constraints_of_lines) != len(lines):
+            raise UserError(f"constraints has {len(constraints_of_lines)} entries for {len(lines)} lines; give as many")
         for number, texts in enumerate(constraints_of_lines):
-            if isinstance(texts, str):  # whose letters would be constraints
+            if isinstance(texts, str):  # each letter would be a constraint
                 raise UserError(f"constraints[{number}] is the text {texts!r}; give a list of texts")
         if any(constraints_of_lines):
-            # Options with constraints refuse what does not go with them, such as sampling.
+            # Options check themselves when they are made: with constraints they refuse some others, such as sampling.
             replace(self.options, beam=replace(self.options.beam, constraints="ordered"))
 
         encoded_lines = [direction.read(line, texts) for line, texts in zip(lines, constraints_of_lines, strict=True)]
         pieces = [piece for line in encoded_lines for piece in line.pieces]
         if pieces:
-            self._count_unknown(torch.cat([piece.tokens[:-1] for piece in pieces]))
+            self._count_unknown(torch.cat([piece.tokens[:-1] for piece in pieces]))  # without ends of sentences
         direction.search_all(pieces, nbest or self.options.nbest)
         return list(map(direction.translation, encoded_lines))
 
     def _count_unknown(self, tokens: Tensor) -> None:
-        """Warn, once, where more than a tenth of the text so far is not in the dictionary."""
-        seen, unknown = self._seen, self._loaded.task.source_dictionary.unk()
-        seen["tokens"] += len(tokens)
-        seen["unknown"] += int((tokens == unknown).sum())
-        if 10 * seen["unknown"] > seen["tokens"] and not seen["warnings"]:
-            seen["warnings"] += 1
+        """Warn, once, if more than a tenth of all tokens so far are not in the dictionary."""
+        self._tokens_seen += len(tokens)
+        self._unknown_seen += int((tokens == self._loaded.task.source_dictionary.unk()).sum())
+        if 10 * self._unknown_seen > self._tokens_seen and not self._has_warned:
+            self._has_warned = True
             log.warning(
                 "%d of %d tokens are <unk>; is the text tokenized and split into subwords as in training?",
-                seen["unknown"],
-                seen["tokens"],
+                self._unknown_seen,
+                self._tokens_seen,
             )
