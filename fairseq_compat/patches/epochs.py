@@ -292,7 +292,7 @@ def unpack_flags(text: str, size: int) -> Any:
 def order_and_count_batches_per_epoch(module: Any) -> None:
     """``--skip-remainder-batch`` loses the rest of a resumed epoch, and ``--curriculum`` shuffles no epoch at all.
 
-    fairseq uses the length of a whole epoch where only a part remains. And the data loader, which serves all epochs
+    fairseq uses the length of a whole epoch even if only a part remains. And the data loader, which serves all epochs
     unless a run is resumed, keeps the order of the first. Here the number of updates is that of the remaining batches,
     and each epoch sets its own order.
     """
