@@ -299,7 +299,7 @@ def _list_masters(optimizer: Any) -> list[Any]:
 
 
 def _restore_masters(optimizer: Any, saved: list[Any]) -> None:
-    """Copy saved master values to an optimizer if they round to its present half-precision weights."""
+    """Copy each saved master value to an optimizer if it rounds to the present half-precision weight."""
     weights, masters = list(optimizer.fp16_params), _list_masters(optimizer)
     # With another number of weights the model has changed, such as by growth: it starts from its weights.
     if not saved or sum(map(torch.numel, saved)) != sum(map(torch.numel, weights)):

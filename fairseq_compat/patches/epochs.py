@@ -247,6 +247,7 @@ def _start_rest(self: Any, epoch: int, shuffle: bool, rest: Rest | None) -> None
     whole = len(self.ordered_batches(epoch, self.fixes_batches, shuffle))
     self.rest = rest
     remaining = len(self.ordered_batches(epoch, self.fixes_batches, shuffle)) if rest is not None else 0
+    # With --skip-remainder-batch the last batch of an epoch is not used.
     if rest is None or remaining <= int(self.skip_remainder_batch):
         logger.info("nothing is left of epoch %d", epoch)
         self.epoch, self.rest = epoch + 1, None
