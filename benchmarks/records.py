@@ -1,7 +1,7 @@
-"""Helpers shared by all programs of this folder: records, and the command line.
+"""What all benchmark programs share: their command line, the set-up of their process, and the records they write.
 
 A record is a JSON file with the ``setup`` of a measurement (command, machine, versions) and all its numbers;
-``tables.py`` makes tables of records. Importing this module puts ``recipes`` and ``recipes/lib`` on the path.
+``tables.py`` makes tables of it. Importing this module also makes the modules of ``recipes`` importable.
 """
 
 from __future__ import annotations
@@ -27,19 +27,23 @@ from recipe_step import write_json  # the folder is on the path by the line abov
 
 Record = Mapping[str, Any]
 
+#: Folder of the records, from the root of the repository.
 RECORDS = Path("docs/records")
 
 
 def make_parser(doc: str | None) -> argparse.ArgumentParser:
     """Return a parser with the option ``--records``, which every program has."""
     parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
-    parser.add_argument("--records", type=Path, default=RECORDS, metavar="FOLDER", help="(default: %(default)s)")
+    parser.add_argument(
+        "--records", type=Path, default=RECORDS, metavar="FOLDER", help="folder for the record (default: %(default)s)"
+    )
     return parser
 
 
 def integer(at_least: int) -> Callable[[str], int]:
-    """Return an argparse type: an integer that is not below ``at_least``."""
+    """Return an argparse type: an integer of at least ``at_least``."""
 
+    # argparse prints the name of the function: "invalid whole_number value".
     def whole_number(text: str) -> int:
         if int(text) < at_least:
             raise argparse.ArgumentTypeError(f"{text} is not at least {at_least}")
@@ -49,7 +53,7 @@ def integer(at_least: int) -> Callable[[str], int]:
 
 
 def prepare_process() -> None:
-    """Set up the process of a measurement: fewer log messages, and memory as in every command that runs on a CPU."""
+    """Set up the process of a measurement: fewer log messages, and freed memory is kept, as in the commands."""
     # fairseq logs many lines for every model that it builds.
     logging.getLogger("fairseq").setLevel(logging.ERROR)
     keep_freed_memory()
@@ -84,7 +88,7 @@ def describe_setup(program: str, arguments: Sequence[str], device: str = "cpu", 
 def _describe_machine() -> str:
     facts = processor_facts()
     processor = facts.get("model name") or platform.processor() or platform.machine()
-    # Processors with the same name can differ, for example in int8 instructions (VNNI).
+    # The name does not tell processors apart: some of one name have int8 instructions (VNNI), others have not.
     details = [
         f"{os.cpu_count()} cores",
         f"family {facts.get('cpu family', '?')}, model {facts.get('model', '?')}",
@@ -97,11 +101,12 @@ def _describe_machine() -> str:
 
 def describe_command(program: str, arguments: Sequence[str]) -> str:
     """Return the command line, with the environment variables that affect speed and without this machine's folders."""
-    variables = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if name.startswith(("MALLOC_", "OMP_"))]
+    prefixes = ("GLIBC_TUNABLES", "MALLOC_", "OMP_")
+    variables = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if name.startswith(prefixes)]
     # Options that only name folders do not affect the measurement.
     folder_options = ("--records", "--work")
     words = []
-    for previous, word in zip(["", *arguments], arguments, strict=False):
+    for previous, word in zip(["", *arguments], arguments, strict=False):  # previous: perhaps the option of a value
         if previous not in folder_options and word.partition("=")[0] not in folder_options:
             # Keep only the last part of absolute paths.
             words.append(re.sub(r"(^|=)/.*/(?=.)", r"\1.../", word))
@@ -117,7 +122,7 @@ def write_record(folder: Path, name: str, record: Record) -> None:
 def write_and_print(folder: Path, name: str, record: Record) -> None:
     """Write a record and print its tables."""
     write_record(folder, name, record)
-    from tables import make_tables  # imports programs that import this module
+    from tables import make_tables  # here, since it imports programs that import this module
 
     print("\n".join(make_tables(record).values()))
     print_progress(f"{folder / name}.json is written; python benchmarks/tables.py puts its tables into the pages")

@@ -30,7 +30,7 @@ def mistake(error: BaseException) -> str | None:
     - an error of the system that names a file
     """
     for cause in chain(error):
-        # The text of torch.multiprocessing's errors, and of those of process pools, is a traceback.
+        # The text of an error of torch.multiprocessing, or of a process pool, is the traceback of the other process.
         for line in reversed(str(cause).splitlines()):
             if line.startswith(_PRINTED):
                 return line.removeprefix(_PRINTED)
@@ -43,7 +43,7 @@ def mistake(error: BaseException) -> str | None:
         return _mistake_in_configuration(error)
     if isinstance(error, OSError) and error.filename is not None:
         missing = isinstance(error, FileNotFoundError)
-        # An empty name is that of an empty option.
+        # The name is empty if the option is.
         return f"{os.fsdecode(error.filename) or repr('')} does not exist" if missing else str(error)
     # Raised by a program, not by the system: fairseq's "Model file not found: ...".
     if isinstance(error, OSError) and error.errno is None:

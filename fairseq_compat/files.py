@@ -78,7 +78,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def is_full_disk(error: BaseException) -> TypeGuard[OSError]:
-    """Return whether an error is that of a write to a full disk; one with a file's name is from opening a file."""
+    """Return whether an error comes from writing to a full disk; errors of opening a file have its name."""
     return isinstance(error, OSError) and error.filename is None and error.errno in NO_ROOM
 
 

@@ -51,7 +51,7 @@ def require_plain(value: Any, *, most: int = _MOST_VALUES) -> None:
 
 
 def _texts(value: Any, most: int) -> Iterator[tuple[str, str]]:
-    """Yield every text in a value once, also keys and what is in JSON, each with the key that it belongs to.
+    """Yield every text in a value once, also keys and texts in JSON, each with the key that it belongs to.
 
     Raises:
         RefusedError: there are functions, classes, more than ``most`` values, or they are nested too deeply.
@@ -82,7 +82,7 @@ def _texts(value: Any, most: int) -> Iterator[tuple[str, str]]:
 
 
 def _entries(key: str, container: Any) -> list[tuple[str, Any]]:
-    """Return what is in a container, each with its key; what is in a list belongs to the ``key`` of the list."""
+    """Return the entries of a container, each with its key; those of a list have the ``key`` of the list."""
     if isinstance(container, (list, tuple)):
         return [(key, entry) for entry in container]
     entries = []

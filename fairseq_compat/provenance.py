@@ -54,14 +54,14 @@ _OF_MODELS = {
 
 
 def require_same(name: str, recorded: Record, current: Record, where: str) -> None:
-    """Raise UserError if the record of a checkpoint, ``name``, differs from ``current``, which is that of ``where``."""
+    """Raise UserError if the record of a checkpoint, ``name``, differs from the record of ``where``, ``current``."""
     for key, trained in recorded.items():
         value = current.get(key, trained)  # a name that only the record has is not compared
         if value == trained or (key in _OTHER_SIDE and value != recorded.get(_OTHER_SIDE[key])):
             continue
         option = f"the {key.replace('_', ' ')}" if key.endswith("_dictionary") else f"--{key.replace('_', '-')}"
         difference = f"{name} was trained with {option} {trained}, and with {where} it is {value}"
-        raise UserError(f"{difference}; give that of the training")
+        raise UserError(f"{difference}; give the value of the training")
 
 
 def require_same_architecture(name: str, trained: Mapping[str, Any], options: Any) -> None:

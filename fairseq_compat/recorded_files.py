@@ -31,7 +31,7 @@ def recorded_file(path: str, checkpoint: str, folders: Sequence[str] = (), diges
     it with the record.
     """
     name = os.path.basename(path)
-    # Only in the folders is the name alone enough: they are those of data or of a whole model.
+    # The folders are of data or of a whole model: there, the name of the file is enough.
     candidates = [*places(path, checkpoint), *(os.path.join(folder, name) for folder in folders)]
     files = [candidate for candidate in candidates if os.path.isfile(candidate)]
     if len(files) > 1 and digest is not None:

@@ -167,7 +167,7 @@ def _make_tensor(
         raise RefusedError("it has a tensor without a storage")
     numbers = (offset, *size, *stride)
     are_sizes = all(type(number) is int and 0 <= number < _LARGEST for number in numbers)
-    if not are_sizes or len(size) != len(stride) or len(size) > 16:  # as many dimensions as no model has
+    if not are_sizes or len(size) != len(stride) or len(size) > 16:  # no model has more dimensions
         raise RefusedError("it has a tensor with an impossible shape, offset or stride")
 
     stored = storage.content.nbytes() // storage.dtype.itemsize

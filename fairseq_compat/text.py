@@ -128,7 +128,7 @@ def require_parallel(paths: list[str]) -> None:
             with TextFile(path) as file:
                 deque(file, maxlen=0)  # reads and drops all lines
         counted = [f"{path} has {count:,}" for path, count in zip(paths, counts, strict=True)]
-        raise UserError(f"{', '.join(counted)} lines; line N of one has to belong to line N of the others")
+        raise UserError(f"{', '.join(counted)} lines; line N of one must belong to line N of the others")
 
 
 def joined_pieces(sentence: str) -> str:

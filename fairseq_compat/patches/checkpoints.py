@@ -55,8 +55,8 @@ def check_archive_members(module: Any) -> None:
 class _CheckedArchive(tarfile.TarFile):
     """An archive that is checked in :meth:`getnames`, which fairseq calls before it unpacks the archive.
 
-    Python's own filters of ``extractall`` would not be enough: fairseq then moves the folder that all names begin with,
-    for names such as ``/home/me/file`` that of the user.
+    Python's own filters of ``extractall`` would not be enough: fairseq then moves the folder with which all names
+    begin. For names such as ``/home/me/file`` that is a folder of the user's.
     """
 
     def getnames(self) -> list[str]:
@@ -174,7 +174,7 @@ def compare_checkpoint_with_data(module: Any) -> None:
         if num_shards > 1:  # a shard alone is not a model that could be checked
             return original(filenames, arg_overrides, task, strict, suffix, num_shards, state)
         models, cfg = [], None
-        # One by one, so that an error names the file, and the first task is that of all others.
+        # One by one, so that an error names the file; all share the task of the first.
         for filename in filenames:
             path = module.get_maybe_sharded_checkpoint_filename(filename, suffix, 0, 1)
             # fairseq allows a state only with a single file.
@@ -299,7 +299,7 @@ def _list_masters(optimizer: Any) -> list[Any]:
 
 
 def _restore_masters(optimizer: Any, saved: list[Any]) -> None:
-    """Copy saved master values to an optimizer where they round to its present half-precision weights."""
+    """Copy each saved master value to an optimizer if it rounds to the present half-precision weight."""
     weights, masters = list(optimizer.fp16_params), _list_masters(optimizer)
     # With another number of weights the model has changed, such as by growth: it starts from its weights.
     if not saved or sum(map(torch.numel, saved)) != sum(map(torch.numel, weights)):

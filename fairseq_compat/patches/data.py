@@ -1,4 +1,4 @@
-"""Patches for binarized data, and of the languages that they are in.
+"""Patches for binarized data, and for its languages.
 
 The first paragraph of each docstring is the fault in fairseq, as ``doctor`` prints it; what follows says what the patch
 does ("Here ...").
@@ -111,8 +111,8 @@ def read_sentences_by_offset(module: Any) -> None:
     """Data that was made with ``--dataset-impl cached`` or ``lazy`` ends a training in a ``KeyError``.
 
     The trainer takes a batch before the cache is filled, and processes that load ``lazy`` data share one position in
-    the file, so that they may read other sentences. Here each sentence is read at its own offset. Alignments are also
-    found beside ``raw`` texts, where they are binarized and fairseq does not look for them.
+    the file, so that they may read other sentences. Here each sentence is read at its own offset. Alignments of
+    ``raw`` texts, which are binarized, are found, too.
     """
 
     @replaces(module, "dataset_exists")
@@ -208,10 +208,10 @@ def compare_subset_names(original: Any, dataset_path: str) -> set[str]:
 def infer_missing_language(original: Any, cfg: Any, **kwargs: Any) -> Any:
     """``-s xx`` or ``-t xx`` alone is ignored: fairseq takes the first language pair that it lists in the data folder.
 
-    A model is then trained or used for another direction than the command says. Here the other language is that of the
+    A model is then trained or used for another direction than the command says. Here the other language comes from the
     only pair that fits, and a language without data is refused. The task's languages are recorded with the options, so
     that the model is not used for others. Of several data folders fairseq reads only the dictionaries of the first;
-    here those of the others must be equal. Each pair of ``--lang-pairs`` must have one hyphen, where fairseq splits it.
+    here the others must have equal ones. Each of ``--lang-pairs`` must have one hyphen, at which fairseq splits it.
     """
     from fairseq.utils import split_paths
 
@@ -457,7 +457,7 @@ def restore_virtual_epoch_order(original: Any, self: Any, epoch: int) -> None:
     """With ``--virtual-epoch-size`` a resumed run repeats some sentences of a pass over the data, and skips others.
 
     fairseq draws the order of a pass in its first virtual epoch, but a resumed run draws it in the epoch in which it
-    resumes. Here it draws that of the first.
+    resumes. Here it draws the order of the first.
     """
     # The first virtual epoch of this pass over the data.
     first = epoch - (epoch - 1) % self.num_virtual_epochs

@@ -247,6 +247,7 @@ def _start_rest(self: Any, epoch: int, shuffle: bool, rest: Rest | None) -> None
     whole = len(self.ordered_batches(epoch, self.fixes_batches, shuffle))
     self.rest = rest
     remaining = len(self.ordered_batches(epoch, self.fixes_batches, shuffle)) if rest is not None else 0
+    # With --skip-remainder-batch the last batch of an epoch is not used.
     if rest is None or remaining <= int(self.skip_remainder_batch):
         logger.info("nothing is left of epoch %d", epoch)
         self.epoch, self.rest = epoch + 1, None
@@ -292,7 +293,7 @@ def unpack_flags(text: str, size: int) -> Any:
 def order_and_count_batches_per_epoch(module: Any) -> None:
     """``--skip-remainder-batch`` loses the rest of a resumed epoch, and ``--curriculum`` shuffles no epoch at all.
 
-    fairseq uses the length of a whole epoch where only a part remains. And the data loader, which serves all epochs
+    fairseq uses the length of a whole epoch even if only a part remains. And the data loader, which serves all epochs
     unless a run is resumed, keeps the order of the first. Here the number of updates is that of the remaining batches,
     and each epoch sets its own order.
     """

@@ -85,14 +85,14 @@ def end_mbart_search_with_language(module: Any) -> None:
         prefix_allowed_tokens_fn: Any = None,
     ) -> Any:
         end = self.target_dictionary.index(f"[{self.args.target_lang}]")
-        # fairseq's own code builds a SequenceGenerator with few of the options; that of other tasks reads all.
+        # fairseq's own code gives SequenceGenerator few of the options; FairseqTask.build_generator gives all.
         if getattr(args, "score_reference", False):
             return SequenceScorer(
                 self.target_dictionary, compute_alignment=getattr(args, "print_alignment", False), eos=end
             )
         options = {**(extra_gen_cls_kwargs or {}), "eos": end}
         generator = FairseqTask.build_generator(self, models, args, seq_gen_cls, options, prefix_allowed_tokens_fn)
-        generator.search.eos = end  # otherwise that of the dictionary
+        generator.search.eos = end  # by default, the dictionary's end of sentence
         return generator
 
     @replaces(task, "_inference_with_bleu")

@@ -96,7 +96,7 @@ def restore_learning_rate(original: Any, cfg: Any, trainer: Any, **options: Any)
 
     # --finetune-from-model resets the scheduler, too, unless this run resumes (num_updates > 0).
     is_reset = cfg.reset_optimizer or cfg.reset_lr_scheduler or trainer.get_num_updates() == 0
-    # A checkpoint of the end of an epoch has the next epoch and 0. (Version 1 of the state is that of old checkpoints.)
+    # A checkpoint of the end of an epoch has the next epoch and 0. (The state in old checkpoints has version 1.)
     place = (extra_state or {}).get("train_iterator") or {}
     if not is_reset and place.get("version", 1) >= 2 and place["iterations_in_epoch"] == 0 and place["epoch"] > 1:
         score = extra_state.get(SCORE_OF_EPOCH, extra_state.get("val_loss"))

@@ -173,8 +173,8 @@ def _is_among_best(score: float, cfg: Any, suffix: str) -> bool:
 def _list_best_first(cfg: Any, suffix: str) -> list[tuple[float, int, str]]:
     """Return score, number of updates and path of all models kept as the best, the best and newest first."""
     metric = re.escape(cfg.best_checkpoint_metric)
-    # checkpoint.best_loss_4.3211500.pt: the score has three decimals, and the number of updates follows. Names that
-    # fairseq wrote have one digit there, or none.
+    # checkpoint.best_loss_4.3211500.pt: the score has three decimals, and the number of updates follows. In names
+    # that fairseq wrote, a random number follows, or nothing.
     files = _match_files(cfg.save_dir, rf"checkpoint\.best_{metric}_(-?\d+\.\d{{3}})(\d*){re.escape(suffix)}\.pt")
     scored = [(float(match[1]), int(match[2] or 0), path) for match, path in files]
     sign = -1 if cfg.maximize_best_checkpoint_metric else 1

@@ -1,12 +1,13 @@
-"""The mean of several checkpoints' parameters, for which fairseq's wheel has no command."""
+"""Averages the parameters of several checkpoints; fairseq's wheel has no command for it."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,31 +17,39 @@ from fairseq_compat.checkpoints import require_finite
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.sizes import StateDict, depths_in, first_of_each_memory
 
-#: Opens a checkpoint; the same function for choosing and averaging, so that each file is opened once.
+#: Opens a checkpoint; share one between choosing and averaging, and each file is opened once.
 Opener = Callable[[str], Checkpoint]
+
+
+class _Saved(NamedTuple):
+    """A checkpoint by its name; in the order of training, the end of an epoch comes after all its updates."""
+
+    epoch: int
+    updates: float  # infinity for the end of an epoch
+    name: str
 
 
 def saved_checkpoints(folder: str, open_checkpoint: Opener = Checkpoint.open) -> list[str]:
     """Return the checkpoints of a training folder, oldest first.
 
-    Those of epochs (``checkpoint3.pt``) and of updates (``checkpoint_3_1500.pt``) form one sequence. If an epoch ended
-    with an update that was saved, too, only the epoch's checkpoint is in it.
+    A training saves at the end of epochs (``checkpoint3.pt``) and every so many updates (``checkpoint_3_1500.pt``). If
+    the last update of an epoch was saved under both names, only ``checkpoint3.pt`` is returned.
     """
-    # Groups: 1 the epoch of checkpoint3.pt; 2 and 3 epoch and update of checkpoint_3_1500.pt.
-    pattern = re.compile(r"checkpoint(?:(\d+)|_(\d+)_(\d+))\.pt")
-    matches = [match for match in map(pattern.fullmatch, os.listdir(folder)) if match is not None]
-    # Within an epoch, its end comes after the updates.
-    matches.sort(key=lambda match: (int(match[1] or match[2]), float(match[3] or "inf"), match[0]))
-    sequence: list[re.Match[str]] = []
-    for match in matches:
+    pattern = re.compile(r"checkpoint(?:(?P<whole_epoch>\d+)|_(?P<epoch>\d+)_(?P<updates>\d+))\.pt")
+    saved: list[_Saved] = []
+    for name in os.listdir(folder):
+        if match := pattern.fullmatch(name):
+            saved.append(_Saved(int(match["whole_epoch"] or match["epoch"]), float(match["updates"] or math.inf), name))
+    sequence: list[_Saved] = []
+    for checkpoint in sorted(saved):
         before = sequence[-1] if sequence else None
-        if match[1] and before is not None and before[2] == match[1]:
-            # The end of an epoch, and an update of the same epoch before it: perhaps the same update.
-            end_of_epoch = open_checkpoint(os.path.join(folder, match[0])).updates
-            if end_of_epoch == int(before[3]):
+        if checkpoint.updates == math.inf and before is not None and before.epoch == checkpoint.epoch:
+            # An update of the same epoch is before its end: perhaps the same update under its other name.
+            updates = open_checkpoint(os.path.join(folder, checkpoint.name)).updates
+            if updates == before.updates:
                 sequence.pop()
-        sequence.append(match)
-    return [os.path.join(folder, match[0]) for match in sequence]
+        sequence.append(checkpoint)
+    return [os.path.join(folder, checkpoint.name) for checkpoint in sequence]
 
 
 def last_checkpoints(folder: str, count: int, open_checkpoint: Opener = Checkpoint.open) -> list[str]:
@@ -68,14 +77,14 @@ def best_checkpoints(
             by_metric.setdefault(match[1], []).append((float(match[2]), name))
     if metric is None and len(by_metric) > 1:
         raise UserError(f"{folder} has best checkpoints by {' and '.join(sorted(by_metric))}; choose one with --metric")
-    if metric is not None and metric not in by_metric:
-        known = " and ".join(sorted(by_metric)) or "nothing"
-        raise UserError(f"--metric {metric}: the best checkpoints of {folder} are by {known}")
-    scored = sorted(by_metric[metric] if metric is not None else next(iter(by_metric.values()), []))
+    if metric is not None and by_metric and metric not in by_metric:
+        raise UserError(f"--metric {metric}: the best checkpoints of {folder} are by {' and '.join(sorted(by_metric))}")
+    chosen_metric = metric or next(iter(by_metric), "")  # the only one
+    scored = sorted(by_metric.get(chosen_metric, []))  # the smallest first
     _require_count(len(scored), count, folder, "checkpoints kept by --keep-best-checkpoints of fairseq-train", "--best")
-    # File names do not say whether larger is better; the training's options do.
+    # Every checkpoint of the folder says whether larger is better.
     options = open_checkpoint(os.path.join(folder, scored[0][1])).options_of("checkpoint")
-    if options.get("maximize_best_checkpoint_metric"):  # larger is better
+    if options.get("maximize_best_checkpoint_metric"):
         scored.reverse()
     return [os.path.join(folder, name) for _, name in scored[:count]]
 
@@ -94,16 +103,17 @@ class RunningAverage:
         self._kinds: dict[str, str] = {}
         self._sums: dict[str, Tensor] = {}
         self._last: dict[str, Tensor] = {}
-        self._one_in_memory: dict[str, str] = {}
+        # Name -> the first name with which it shares memory in every state so far.
+        self._tied_to: dict[str, str] = {}
 
     def add(self, state: StateDict, name: str) -> None:
-        """Add a state dict; ``name`` is what an error calls it."""
-        # 1. Require the same parameters, shapes and types as in the first state.
+        """Add a state dict; errors refer to it as ``name``."""
+        # 1. The same parameters, of the same shapes and types, as in the first.
         require_finite(state.items(), name)
-        same = first_of_each_memory(state)
+        tied_now = first_of_each_memory(state)
         kinds = {key: _kind(tensor) for key, tensor in state.items()}
         if self.count == 0:
-            self._first_name, self._one_in_memory, self._kinds = name, same, kinds
+            self._first_name, self._tied_to, self._kinds = name, tied_now, kinds
             self._sums = {key: torch.zeros_like(tensor, dtype=torch.float64) for key, tensor in state.items()}
         for key in {**self._kinds, **kinds}:
             before, now = self._kinds.get(key, "missing"), kinds.get(key, "missing")
@@ -112,25 +122,24 @@ class RunningAverage:
                     f"{key} is {now} in {name} and {before} in {self._first_name}; average checkpoints of one model, "
                     "saved in one precision"
                 )
-        # 2. Find out what shares memory in every state.
-        # Names stay in one group if they shared memory in all states before, and share it in this one.
-        groups: dict[tuple[str, str], str] = {}
-        for key, first in self._one_in_memory.items():
-            self._one_in_memory[key] = groups.setdefault((first, same[key]), key)
+        # 2. Names that were tied so far stay tied only if they are tied in this state, too.
+        first_of_group: dict[tuple[str, str], str] = {}
+        for key, first in self._tied_to.items():
+            self._tied_to[key] = first_of_group.setdefault((first, tied_now[key]), key)
         # 3. Add up.
         for key, tensor in state.items():
             self._sums[key] += tensor
-        # Only types and the few tensors that are not averaged are needed later.
-        self._last = {}
-        for key, tensor in state.items():
-            self._last[key] = tensor.new_empty(0) if tensor.is_floating_point() else tensor
+        # Of a tensor that is averaged, only the type is needed later.
+        self._last = {
+            key: tensor.new_empty(0) if tensor.is_floating_point() else tensor for key, tensor in state.items()
+        }
         self.count += 1
 
     def result(self) -> dict[str, Tensor]:
-        """Return the mean of what was added."""
+        """Return the mean of the states."""
         mean: dict[str, Tensor] = {}
         for key, last in self._last.items():
-            first = self._one_in_memory[key]
+            first = self._tied_to[key]
             if first in mean:
                 mean[key] = mean[first]
             elif last.is_floating_point():
@@ -141,9 +150,9 @@ class RunningAverage:
 
 
 def average(checkpoints: Sequence[Checkpoint], *, progress: Callable[[str], None] = lambda path: None) -> Checkpoint:
-    """Return the average of checkpoints, for generation.
+    """Return the average of checkpoints. It can generate, but not resume a training.
 
-    It is the last of them, with the mean parameters, and without optimizer state, which would not belong to them; its
+    It is the last checkpoint with the mean parameters and without the optimizer's state, which cannot be averaged; its
     ``extra_state`` names the files. ``progress`` is called with each path before its parameters are read.
 
     Raises:
@@ -162,10 +171,9 @@ def average(checkpoints: Sequence[Checkpoint], *, progress: Callable[[str], None
         progress(checkpoint.path)
         averager.add(checkpoint.parameters, checkpoint.path)
 
-    # Everything else is the last checkpoint's, except for what belongs to its own parameters.
+    # Everything else is the last checkpoint's, except the moving averages of --store-ema, which are of its parameters.
     last = checkpoints[-1]
     extra_state: dict[str, Any] = dict(last.state.get("extra_state") or {})
-    # The moving average of --store-ema belongs to the last checkpoint, not to the mean.
     for moving_average in ("ema", "ema_fp32_params"):
         extra_state.pop(moving_average, None)
     if recorded:
@@ -175,25 +183,26 @@ def average(checkpoints: Sequence[Checkpoint], *, progress: Callable[[str], None
 
 
 def _common_provenance(checkpoints: Sequence[Checkpoint]) -> provenance.Record:
-    """Return the provenance of all checkpoints; raise UserError if it differs, or if options of the models differ."""
+    """Return the provenance of all checkpoints; raise UserError if it, or an option of the models, differs."""
     options: provenance.Record = {}
     recorded: provenance.Record = {}
     first = checkpoints[0]
     for checkpoint in checkpoints:
-        # fairseq's own checkpoints and older ones have no provenance, but they have options.
+        # Checkpoints of fairseq, and older ones, have options but no provenance.
         model_options = provenance.of_model(Namespace(**checkpoint.options))
         languages = provenance.languages_in(Namespace(**checkpoint.options_of("task")))
         provenance.require_same(checkpoint.path, {**model_options, **languages}, options, first.path)
         provenance.require_same(checkpoint.path, checkpoint.provenance, recorded, first.path)
+        # The first checkpoint that names something decides; the others have just been compared with it.
         options = {**model_options, **languages, **options}
         recorded = {**checkpoint.provenance, **recorded}
     return recorded
 
 
 def _require_different(checkpoints: Sequence[Checkpoint]) -> None:
-    """Raise UserError if a checkpoint is given twice, even as a copy, and so would count twice.
+    """Raise UserError if a checkpoint is given twice, perhaps as a copy: its weight would double.
 
-    fairseq's ``checkpoint_best.pt`` and ``checkpoint_last.pt`` are copies.
+    fairseq's ``checkpoint_best.pt`` and ``checkpoint_last.pt`` are copies of others.
     """
     by_updates: dict[int, list[Checkpoint]] = {}
     for checkpoint in checkpoints:
@@ -202,7 +211,7 @@ def _require_different(checkpoints: Sequence[Checkpoint]) -> None:
         for other in similar:
             if _have_same_parameters(checkpoint, other):
                 raise UserError(
-                    f"{checkpoint.path} is the same as {other.path}, which is given; average different checkpoints"
+                    f"{checkpoint.path} is the same as {other.path}, which is also given; average different checkpoints"
                 )
         similar.append(checkpoint)
 
@@ -218,10 +227,10 @@ def _have_same_parameters(first: Checkpoint, second: Checkpoint) -> bool:
 
 
 def _require_one_depth(checkpoints: Sequence[Checkpoint]) -> None:
-    """Raise UserError if the model grew between two checkpoints; no tensor is read."""
+    """Raise UserError if a model has grown between two checkpoints; their tensors are not read."""
     depths = [depths_in(checkpoint.parameters) for checkpoint in checkpoints]
+    # From the last one back: how many have its depth?
     last = len(checkpoints) - 1
-    # From the newest backwards, to tell how many have the same depth.
     for number in reversed(range(last)):
         if depths[number] != depths[last]:
             raise UserError(
@@ -232,12 +241,14 @@ def _require_one_depth(checkpoints: Sequence[Checkpoint]) -> None:
 
 
 def _require_count(present: int, wanted: int, folder: str, kind: str, option: str) -> None:
+    if not present:
+        raise UserError(f"{option} {wanted}: {folder} holds no {kind}; give another folder")
     if not 1 <= wanted <= present:
         raise UserError(f"{option} {wanted}: {folder} holds {present} {kind}; give at least 1 and at most that many")
 
 
 def _kind(tensor: Tensor) -> str:
-    shape = "x".join(map(str, tensor.shape)) or "one number"
+    shape = "x".join(map(str, tensor.shape)) or "scalar"
     return f"{shape} of {str(tensor.dtype).removeprefix('torch.')}"
 
 

@@ -1,10 +1,9 @@
-"""Translates raw text with a trained model that stays in memory, in any direction that it knows."""
+"""The translator: a trained model kept in memory, which translates raw text in every direction that it knows."""
 
 from __future__ import annotations
 
 import functools
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,16 +26,19 @@ log = logging.getLogger(__name__)
 
 
 class LoadedTranslator:
-    """One model, or several whose probabilities are averaged; errors name arguments like the options of ``translate``.
+    """A model, or an ensemble whose probabilities are averaged.
+
+    Errors name arguments by their options in ``translate``.
 
     Args:
-        model: a checkpoint, several joined with ``:``, folders with a ``checkpoint_best.pt``, or an exported folder.
-        data: the folder with the dictionaries; None for the one that the training recorded.
-        source_lang: language of lines; None for the training's.
-        target_lang: language of translations; None for the training's.
-        options: how lines are translated.
-        device: where the models compute.
-        say: called with messages about what takes long, and why models could not be compiled.
+        model: path of a checkpoint, or several joined with ``:``; of a folder with a ``checkpoint_best.pt``; or of an
+            exported folder.
+        data: folder with the dictionaries; by default the one recorded in training.
+        source_lang: default language of lines; the one recorded in training if not given.
+        target_lang: default language of translations; the one recorded in training if not given.
+        options: beam search, text processing, precision.
+        device: where the model runs.
+        say: receives messages about slow steps, and the reason if a model cannot be compiled.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class LoadedTranslator:
         device: torch.device | str = "cpu",
         say: Callable[[str], None] = log.info,
     ) -> None:
+        # Local names, so that the function below does not hold self, and a translator is freed without delay.
         self.options = translator_options = options or TranslatorOptions()
         request = ModelRequest(model, data, source_lang, target_lang, self.options, torch.device(device), say)
         export_format = format_of_graphs(model)
@@ -57,19 +60,24 @@ class LoadedTranslator:
         opener = checkpoint_models if export_format is None else export_format.load()
         self._loaded = loaded = opener.open_models(request)
         self.files, self.data, self.device, self.models = loaded.files, loaded.data, loaded.device, loaded.models
-        #: Returns the :class:`Direction` for a source and a target language.
+        #: Returns the :class:`Direction` from a source to a target language; each is built once.
         self.direction = functools.cache(lambda source, target: Direction(loaded, source, target, translator_options))
-        self._seen: Counter[str] = Counter()
-        # Raises errors of the default direction now, not at the first line.
+        self._tokens_seen = 0
+        self._unknown_seen = 0
+        self._has_warned = False
+        # Fail now, not at the first line, if the model does not know its languages.
         self.direction(*self.languages)
 
     @property
     def languages(self) -> tuple[str, str]:
-        """The default source and target language of :meth:`translate`."""
+        """Source and target language of lines, unless :meth:`translate` is given others."""
         return languages_of(self._loaded.task)
 
     def digests(self) -> dict[str, Any]:
-        """Return digests, by name, of what translations depend on besides options."""
+        """Return digests of the models, the subword files and the dictionaries, by name.
+
+        Stored translations are valid as long as these and the options are the same.
+        """
         files = enumerate(self._loaded.identified_by, start=1)
         models = {f"model {number}": file_digest(path) for number, path in files}
         text = provenance.of_text(self._loaded.text.tokenizer, self._loaded.text.bpe)
@@ -95,23 +103,33 @@ class LoadedTranslator:
         constraints: Sequence[Sequence[str]] | None = None,
         nbest: int | None = None,
     ) -> list[Translation]:
-        """Return what :meth:`translate` does, with all details; ``constraints`` are raw texts for each line.
+        """Translate as :meth:`translate` does, and return each line's hypotheses with their details.
+
+        Args:
+            lines: raw lines.
+            source_lang: language of the lines.
+            target_lang: language of the translations.
+            constraints: for each line, raw texts that its translation must contain.
+            nbest: number of hypotheses of each line, at most the beam size.
 
         Raises:
-            UserError: ``lines`` is a single text, or options or model do not go with constraints.
+            UserError: ``lines`` is one string, ``constraints`` has another length, ``nbest`` is out of range, or the
+                options or the model do not go with constraints.
         """
-        if isinstance(lines, (str, bytes)):  # its letters would be lines
-            raise UserError(f"{lines[:60]!r} is a text; give a list of lines, such as [text]")
-        if nbest is not None and nbest < 1:
-            raise UserError(f"nbest={nbest} is no number of translations; give 1 or more")
+        if isinstance(lines, (str, bytes)):  # each letter would be a line
+            raise UserError(f"{lines[:60]!r} is one string; give a list of lines, such as [text]")
+        if nbest is not None and not 1 <= nbest <= self.options.beam.beam:
+            raise UserError(f"nbest={nbest} is out of range; give 1 to {self.options.beam.beam}, the beam size")
         own_source, own_target = self.languages
         direction = self.direction(source_lang or own_source, target_lang or own_target)
         constraints_of_lines = [()] * len(lines) if constraints is None else constraints
+        if len(constraints_of_lines) != len(lines):
+            raise UserError(f"constraints has {len(constraints_of_lines)} entries for {len(lines)} lines; give as many")
         for number, texts in enumerate(constraints_of_lines):
-            if isinstance(texts, str):  # its letters would be constraints
+            if isinstance(texts, str):  # each letter would be a constraint
                 raise UserError(f"constraints[{number}] is the text {texts!r}; give a list of texts")
         if any(constraints_of_lines):
-            # Making such options refuses what does not go with constraints, such as sampling.
+            # Options check themselves when they are made: with constraints they refuse some others, such as sampling.
             replace(self.options, beam=replace(self.options.beam, constraints="ordered"))
 
         # The pieces of all lines are searched together, so that batches have similar lengths.
@@ -122,20 +140,18 @@ class LoadedTranslator:
         for line in encoded_lines:
             pieces += line.pieces
         if pieces:
-            # Ends of sentences are always known, so they do not count.
-            self._count_unknown(torch.cat([piece.tokens[:-1] for piece in pieces]))
+            self._count_unknown(torch.cat([piece.tokens[:-1] for piece in pieces]))  # without ends of sentences
         direction.search_all(pieces, nbest or self.options.nbest)
         return list(map(direction.translation, encoded_lines))
 
     def _count_unknown(self, tokens: Tensor) -> None:
-        """Warn once if more than a tenth of the text so far is not in the dictionary."""
-        seen, unknown = self._seen, self._loaded.task.source_dictionary.unk()
-        seen["tokens"] += len(tokens)
-        seen["unknown"] += int((tokens == unknown).sum())
-        if 10 * seen["unknown"] > seen["tokens"] and not seen["warnings"]:
-            seen["warnings"] += 1
+        """Warn, once, if more than a tenth of all tokens so far are not in the dictionary."""
+        self._tokens_seen += len(tokens)
+        self._unknown_seen += int((tokens == self._loaded.task.source_dictionary.unk()).sum())
+        if 10 * self._unknown_seen > self._tokens_seen and not self._has_warned:
+            self._has_warned = True
             log.warning(
                 "%d of %d tokens are <unk>; is the text tokenized and split into subwords as in training?",
-                seen["unknown"],
-                seen["tokens"],
+                self._unknown_seen,
+                self._tokens_seen,
             )

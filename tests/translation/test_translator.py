@@ -53,10 +53,13 @@ def test_as_fairseqs_own_search_whatever_the_batches(kinds: list[str], data: str
             assert not one.text or one.hypotheses[0].score == pytest.approx(score, abs=1e-4)
 
 
-def test_fewer_translations_than_one_are_refused(data: str, tmp_path: Path) -> None:
+def test_arguments_of_a_call_fit_each_other(data: str, tmp_path: Path) -> None:
     translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=options())
-    with pytest.raises(UserError, match="nbest=-1"):
-        translator.translations(LINES, nbest=-1)
+    for nbest in (-1, 0, translator.options.beam.beam + 1):
+        with pytest.raises(UserError, match=f"nbest={nbest} "):
+            translator.translations(LINES, nbest=nbest)
+    with pytest.raises(UserError, match="constraints has 1 entries"):
+        translator.translations(["w1", "w2"], constraints=[["w2"]])
 
 
 def test_constraints_of_a_call_do_not_go_with_sampling(data: str, tmp_path: Path) -> None:
