@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import logging
+import reprlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -97,18 +98,22 @@ class LoadedTranslator:
         """Return what :meth:`translate` does with all that is known; ``constraints`` has raw texts for each line.
 
         Raises:
-            UserError: ``lines`` is one text, or the options or the model do not go with constraints.
+            UserError: ``lines`` or ``constraints`` are not as above, or the options or the model do not go with
+                constraints.
         """
         if isinstance(lines, (str, bytes)):  # whose letters would be lines
             raise UserError(f"{lines[:60]!r} is a text; give a list of lines, such as [text]")
+        _require_texts("lines", lines)
         if nbest is not None and nbest < 1:
             raise UserError(f"nbest={nbest} is no number of translations; give 1 or more")
         own_source, own_target = self.languages
         direction = self.direction(source_lang or own_source, target_lang or own_target)
         constraints_of_lines = [()] * len(lines) if constraints is None else constraints
+        if not isinstance(constraints_of_lines, Collection) or len(constraints_of_lines) != len(lines):
+            problem = f"constraints={reprlib.repr(constraints)} does not belong to {len(lines)} lines"
+            raise UserError(f"{problem}; give a list of texts for each line")
         for number, texts in enumerate(constraints_of_lines):
-            if isinstance(texts, str):  # whose letters would be constraints
-                raise UserError(f"constraints[{number}] is the text {texts!r}; give a list of texts")
+            _require_texts(f"constraints[{number}]", texts)
         if any(constraints_of_lines):
             # Options with constraints refuse what does not go with them, such as sampling.
             replace(self.options, beam=replace(self.options.beam, constraints="ordered"))
@@ -132,3 +137,10 @@ class LoadedTranslator:
                 seen["unknown"],
                 seen["tokens"],
             )
+
+
+def _require_texts(name: str, texts: Any) -> None:
+    """Raise UserError unless a value is a list of texts; the letters of one text would be texts, too."""
+    is_list = isinstance(texts, Collection) and not isinstance(texts, (str, bytes))
+    if not is_list or not all(isinstance(text, str) for text in texts):
+        raise UserError(f"{name} is {reprlib.repr(texts)}, not a list of texts")
