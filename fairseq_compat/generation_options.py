@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -96,12 +95,6 @@ def require_generation(options: Any, inside: str = "") -> None:
         return option if value is True else f"{option} {value}"
 
     require_ranges(options, inside)
-    if not 0 < options.temperature < math.inf:
-        raise UserError(f"{named('temperature')} is out of range: it must be greater than 0")
-    if options.sampling_topk != -1 and options.sampling_topk < 1:
-        raise UserError(f"{named('sampling_topk')} is out of range: give 1 or more, or leave it out for all tokens")
-    if options.sampling_topp != -1 and not 0 < options.sampling_topp <= 1:
-        raise UserError(f"{named('sampling_topp')} is out of range: give more than 0 and at most 1")
     if options.sampling_topk > 0 and options.sampling_topp > 0:
         raise UserError(f"{named('sampling_topk')} does not go with {named('sampling_topp')}; leave one of them out")
 
@@ -153,6 +146,20 @@ def require_used(generator: Any, options: Any) -> None:
         if name in changed:
             option = f"--{name.replace('_', '-')}"
             raise UserError(f"{option} is only for iterative refinement, such as --task translation_lev; leave it out")
+
+
+def require_models_of_generator(generator: Any, models: Iterable[Any]) -> None:
+    """Raise UserError if a generator refines whole translations and a model translates word by word, or vice versa."""
+    from fairseq.iterative_refinement_generator import IterativeRefinementGenerator
+
+    refines = isinstance(generator, IterativeRefinementGenerator)
+    for model in models:
+        if refines != hasattr(model, "initialize_output_tokens"):
+            works = "refines whole translations" if not refines else "translates word by word"
+            raise UserError(
+                f"--path has a {type(model).__name__}, which {works}, and --task has a search for other models; give "
+                "the task of its training, such as translation or translation_lev"
+            )
 
 
 def require_end(generator: Any, symbol: str | None, dictionary: Any) -> None:

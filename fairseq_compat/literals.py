@@ -7,6 +7,7 @@ memory.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import operator
 import re
@@ -28,11 +29,15 @@ _LITERALS = (ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict)
 _NODES = (*_LITERALS, ast.UnaryOp, ast.BinOp, ast.USub, ast.UAdd, *_OPERATORS, ast.Load)
 
 
+class LiteralError(UserError, argparse.ArgumentTypeError):
+    """A text that is not a literal; argparse prints its message after the name of the option."""
+
+
 def evaluate(text: str) -> Any:
     """Return the value of a literal, or of sums, differences and products of literals.
 
     Raises:
-        UserError: it is anything else, or too large.
+        LiteralError: it is anything else, or too large.
         TypeError: it is no string, as with ``eval``.
     """
     if not isinstance(text, str):
@@ -50,7 +55,7 @@ def evaluate(text: str) -> Any:
         reason = re.split(r" \(<unknown>|: <ast", str(error))[0]  # where in the parser's source
     except (RecursionError, MemoryError):
         reason = "it is nested too deeply"
-    raise UserError(f"an option has the value {text[:80]!r}, which is not a literal: {reason}")
+    raise LiteralError(f"an option has the value {text[:80]!r}, which is not a literal: {reason}")
 
 
 def dictionary(option: str, text: str) -> dict[str, Any]:

@@ -95,6 +95,7 @@ _RETIRED = {
 _NEEDED: dict[tuple[str, ...], tuple[str, ...]] = {
     ("--aim-repo",): ("--aim-run-hash",),
     ("--distributed-world-size", "--distributed-init-method", "--distributed-port"): ("--distributed-rank",),
+    ("--sentencepiece-enable-sampling",): ("--sentencepiece-alpha",),
     ("--sampling-method temperature",): ("--sampling-temperature",),
     ("--fp16", "--memory-efficient-fp16"): (
         "--fp16-no-flatten-grads",
@@ -132,6 +133,18 @@ _NEEDED: dict[tuple[str, ...], tuple[str, ...]] = {
     ),
 }
 
+#: Option -> options, or options with their value, that do nothing with it.
+_EXCLUDED: dict[str, tuple[str, ...]] = {
+    "--disable-validation": (
+        "--patience",
+        "--keep-best-checkpoints",
+        "--best-checkpoint-metric",
+        "--maximize-best-checkpoint-metric",
+        "--lr-scheduler reduce_lr_on_plateau",
+    ),
+    "--only-source": ("--thresholdtgt", "--nwordstgt"),
+}
+
 #: Option -> the packages that it needs, one of which is enough; without them fairseq writes a line, or nothing.
 _PACKAGES: dict[str, tuple[str, ...]] = {
     "--aim-repo": ("aim",),
@@ -160,6 +173,11 @@ def require_effects(command: str, words: Iterable[str]) -> None:
         packages = _PACKAGES.get(option, ())
         if packages and not any(map(_is_installed, packages)):
             raise UserError(f"{option} needs the package {' or '.join(packages)}; install it, or leave the option out")
+    for option, excluded in _EXCLUDED.items():
+        for setting in excluded:
+            # fairseq leaves an option out whose value is -1.
+            if {option, setting} <= settings and f"{setting} -1" not in settings:
+                raise UserError(f"{setting} has no effect with {option}; leave one of them out")
     for needed, dependent in _NEEDED.items():
         ignored = [option for option in options if option in dependent]
         if ignored and settings.isdisjoint(needed):

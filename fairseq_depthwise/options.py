@@ -59,12 +59,16 @@ class CheckedOptions:
             value = getattr(self, option_field.name)
             if value == option_field.default or not option_field.metadata:
                 continue
+            if _is_switch(option_field) and not isinstance(value, bool):
+                raise UserError(f"{_flag(option_field)} {value!r} is neither True nor False")
             choices = _choices(option_field)
             if choices is not None and value not in choices:
                 known = ", ".join(map(str, choices))
                 raise UserError(f"{_flag(option_field)} {value!r} is not known; it must be one of {known}")
             convert = _converter(option_field)
             if convert is not None:
+                if isinstance(value, str):  # the command line converts it
+                    raise UserError(f"{_flag(option_field)} {value!r} is a text; give a number")
                 try:
                     convert(str(value))
                 except argparse.ArgumentTypeError as error:
@@ -157,6 +161,12 @@ def _converter(option_field: Any) -> Callable[[str], Any] | None:
     is_number = isinstance(default, int | float) and not isinstance(default, bool)
     converter: Callable[[str], Any] | None = option_field.metadata["of_argparse"].get("type")
     return positive_int if converter is None and is_number else converter
+
+
+def _is_switch(option_field: Any) -> bool:
+    """Return whether an option takes no value."""
+    action = option_field.metadata["of_argparse"].get("action")
+    return isinstance(option_field.default, bool) or action is argparse.BooleanOptionalAction
 
 
 def _flag(option_field: Any) -> str:

@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -17,8 +17,14 @@ from omegaconf import OmegaConf
 
 from fairseq_compat import provenance
 from fairseq_compat.errors import UserError
-from fairseq_compat.generation_options import require_dropout, require_end, require_used
+from fairseq_compat.generation_options import (
+    require_dropout,
+    require_end,
+    require_models_of_generator,
+    require_used,
+)
 from fairseq_compat.literals import dictionary, evaluate
+from fairseq_compat.ranges import require_ranges
 from fairseq_compat.unknown_words import UnknownWords
 
 #: fairseq prints base-2 logarithms.
@@ -27,6 +33,9 @@ _BASE = math.log(2)
 #: Unknown words in references and translations for sacrebleu, which would split ``<<unk>>`` into five words. They are
 #: those of ``--eval-bleu``.
 _UNKNOWN_WORDS = ("UNKNOWNTOKENINREF", "UNKNOWNTOKENINHYP")
+
+#: Parts of a checkpoint's configuration of which a model, its task and its loss are made.
+_PARTS_OF_MODELS = ("model", "task", "criterion")
 
 #: The translation of an empty line.
 _EMPTY: dict[str, Any] = {
@@ -174,6 +183,7 @@ def _build_generator(
         generation.print_alignment = unknown_words.alignment_type
     searched_with = {"lm_model": language_model, "lm_weight": generation.lm_weight}
     generator = task.build_generator(models, generation, extra_gen_cls_kwargs=searched_with)
+    require_models_of_generator(generator, models)
     require_used(generator, cfg.generation)
     require_end(generator, generation.eos_token, task.target_dictionary)
     if generation.retain_dropout_modules is not None:
@@ -200,8 +210,14 @@ def _build_text_functions(cfg: Any, task: Any) -> tuple[Callable[[str], str], Ca
     return encode, decode
 
 
-def require_recorded(overrides: Collection[str], cfg: Any) -> None:
-    """Raise UserError unless the first checkpoint records each option of ``--model-overrides``.
+def require_path(cfg: Any) -> None:
+    """Raise UserError unless a command has a model."""
+    if cfg.common_eval.path is None:
+        raise UserError("--path is missing; give the checkpoint of the model, or several separated by :")
+
+
+def require_recorded(overrides: Mapping[str, Any], cfg: Any) -> None:
+    """Raise UserError unless a model or its task reads each option of ``--model-overrides``, with a value of its type.
 
     The checkpoint is loaded without the overrides, since fairseq adds any name to the options of a model.
     """
@@ -209,28 +225,48 @@ def require_recorded(overrides: Collection[str], cfg: Any) -> None:
 
     if not overrides:
         return
+    require_ranges(overrides, "--model-overrides")
     path = utils.split_paths(cfg.common_eval.path)[0]
     saved = cfg.checkpoint
     file = checkpoint_utils.get_maybe_sharded_checkpoint_filename(
         path, saved.checkpoint_suffix, 0, saved.checkpoint_shard_count
     )
     recorded = checkpoint_utils.load_checkpoint_to_cpu(file)["cfg"]
+    options = _options_of_models(OmegaConf.to_container(recorded))
     # Options newer than the checkpoint are not recorded, but declared by the architecture.
     dataclass = provenance.options_class(provenance.architecture_of(recorded["model"]))
     declared = getattr(dataclass, "__dataclass_fields__", {})
-    known = {*declared, *_list_option_names(OmegaConf.to_container(recorded))}
-    for name in overrides:
-        if name not in known:
-            raise UserError(f"--model-overrides {name!r} is not an option in {path}; check the name")
+    for name, value in overrides.items():
+        if name in _PARTS_OF_MODELS and isinstance(value, dict):  # fairseq overrides what is in it
+            continue
+        if name not in options and name not in declared:
+            raise UserError(f"--model-overrides {name!r} is not an option of the model in {path}; check the name")
+        is_number = isinstance(options.get(name), (int, float))
+        if is_number and not isinstance(value, (int, float)):
+            raise UserError(f"--model-overrides {name!r} has the value {value!r}; in {path} it is {options[name]}")
 
 
-def _list_option_names(options: Any) -> Iterator[str]:
-    """Yield the names of options, including those in nested groups."""
+def _options_of_models(recorded: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that models, their tasks and their losses read of a checkpoint's configuration."""
+    of_commands = {*recorded}
+    for part, options in recorded.items():
+        if part not in _PARTS_OF_MODELS:
+            of_commands.update(name for name, _ in _list_options(options))
+    of_models = {}
+    for part in _PARTS_OF_MODELS:
+        # A part without a dataclass of its own has the options of all parts.
+        ignored = of_commands if isinstance(recorded.get(part), Namespace) else ()
+        of_models.update({name: value for name, value in _list_options(recorded.get(part)) if name not in ignored})
+    return of_models
+
+
+def _list_options(options: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of options, including those in nested groups."""
     options = vars(options) if isinstance(options, Namespace) else options
     if isinstance(options, dict):
         for name, value in options.items():
-            yield name
-            yield from _list_option_names(value)
+            yield name, value
+            yield from _list_options(value)
 
 
 def translate_data(cfg: Any, output: IO[str]) -> Any:
@@ -279,12 +315,15 @@ def translate_data(cfg: Any, output: IO[str]) -> Any:
         sentences += sample["nsentences"] if "nsentences" in sample else sample["id"].numel()
 
     logger.info("NOTE: hypothesis and token scores are output in base 2")
-    seconds = max(float(timer.sum), 1e-9)  # the sum is 0 if a shard has no sentence
+    if not sentences:
+        shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
+        raise UserError(f"--shard-id {shard} of --num-shards {shards} has no sentence; give fewer shards")
+    seconds = max(float(timer.sum), 1e-9)
     logger.info(
         f"Translated {sentences:,} sentences ({timer.n:,} tokens) in {timer.sum:.1f}s ({sentences / seconds:.2f} "
         f"sentences/s, {timer.n / seconds:.2f} tokens/s)"
     )
-    if is_scored and sentences:  # a shard without sentences has no score
+    if is_scored:
         if cfg.bpe and not cfg.generation.sacrebleu:
             unit = "words split at spaces" if cfg.common_eval.post_process else "subwords"
             logger.warning("BLEU is computed on %s; --sacrebleu computes it on words, as papers do", unit)

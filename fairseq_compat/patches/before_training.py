@@ -20,11 +20,12 @@ import torch
 from omegaconf import OmegaConf
 
 from fairseq_compat import checkpoints
-from fairseq_compat.commands.generation import require_recorded
+from fairseq_compat.commands.generation import require_path, require_recorded
 from fairseq_compat.errors import UserError, mistake, named
 from fairseq_compat.generation_options import generation_arguments, json_object, require_post_process
 from fairseq_compat.literals import dictionary
 from fairseq_compat.patching import as_configuration, patch
+from fairseq_compat.ranges import require_ranges
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,8 @@ def check_training_options(cfg: Any) -> None:
     utils.import_user_module(cfg.common)  # registers its models, tasks and tokenizers
     for part in ("task", "model", "criterion", "optimizer", "lr_scheduler"):
         _require_known_choice(cfg, part)
+    for part in cfg:
+        _require_ranges_of_part(cfg, part)
     _require_metric_direction(cfg.checkpoint.best_checkpoint_metric, cfg.checkpoint.maximize_best_checkpoint_metric)
     for part in ("tokenizer", "bpe"):
         _require_all_options(part, cfg[part])
@@ -68,6 +71,7 @@ def check_validation_options(cfg: Any) -> None:
     any data is read.
     """
     cfg = as_configuration(cfg)
+    require_path(cfg)
     require_recorded(dictionary("--model-overrides", cfg.common_eval.model_overrides), cfg)
     _require_criterion_of_checkpoint(cfg)
     _require_valid_bleu_options(cfg)
@@ -108,6 +112,15 @@ def _require_known_choice(cfg: Any, part: str) -> None:
         raise UserError(f"{problem}; give one of {', '.join(sorted(names))}")
     if part == "task" and hasattr(options, "data") and options.data is None:
         raise UserError("task.data is missing; give the folder of the data")
+
+
+def _require_ranges_of_part(cfg: Any, part: str) -> None:
+    """Raise UserError if a number in a group of the configuration is out of range."""
+    options: Any = None if OmegaConf.is_missing(cfg, part) else cfg[part]
+    if isinstance(options, Namespace):
+        require_ranges(vars(options))
+    elif OmegaConf.is_dict(options):
+        require_ranges(OmegaConf.to_container(options))
 
 
 def _require_all_options(part: str, options: Any) -> None:

@@ -7,6 +7,7 @@ does ("Here ...").
 from __future__ import annotations
 
 import os
+import re
 import tarfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +18,7 @@ import torch
 from fairseq_compat import checkpoints, files, provenance
 from fairseq_compat.errors import UserError
 from fairseq_compat.patching import Overlay, as_configuration, patch, replaces
+from fairseq_compat.ranges import LAYERS_TO_KEEP, numbers_of_layers
 from fairseq_compat.recorded_files import FILES_OF_TASKS, recorded_file
 
 
@@ -141,6 +143,35 @@ def accept_weights_alone(original: Any, state: dict[str, Any]) -> dict[str, Any]
     if not state.get("extra_state") and "epoch" not in state:
         state["extra_state"] = {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}}
     return original(state)
+
+
+@patch("fairseq.checkpoint_utils", function="prune_state_dict")
+def prune_only_what_is_asked(original: Any, state_dict: dict[str, Any], model_cfg: Any) -> dict[str, Any]:
+    """``--encoder-layers-to-keep`` alone removes all layers of the decoder, and then the checkpoint cannot be loaded.
+
+    Nor can the checkpoints of a training that starts with this option: fairseq prunes them once more. Here the layers
+    of the other side are kept, a checkpoint with as many layers as are kept is left as it is, and a layer that it does
+    not have is refused.
+    """
+    if model_cfg is None or not any(getattr(model_cfg, name, None) for name in LAYERS_TO_KEEP):
+        return original(state_dict, model_cfg)
+    for name in LAYERS_TO_KEEP:
+        side = name.partition("_")[0]
+        layers = set()
+        for parameter in state_dict:
+            number = re.search(r"\.layers\.(\d+)\.", parameter)
+            if number is not None and parameter.startswith(side):
+                layers.add(int(number[1]))
+        value = getattr(model_cfg, name, None)
+        option = f"--{name.replace('_', '-')}"
+        kept = numbers_of_layers(option, value) if value else sorted(layers)
+        if len(kept) == len(layers):
+            kept = sorted(layers)
+        if not layers.issuperset(kept):
+            raise UserError(f"{option} {value}: the checkpoint has the layers 0 to {len(layers) - 1} of the {side}")
+        if layers:
+            setattr(model_cfg, name, ",".join(map(str, kept)))
+    return original(state_dict, model_cfg)
 
 
 @patch("fairseq.checkpoint_utils")

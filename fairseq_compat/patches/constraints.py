@@ -42,8 +42,12 @@ def refuse_unknown_constraint_words(lines: list[str], cfg: Any, task: Any, encod
 def refuse_impossible_constraints(self: Any, sample: dict[str, Any], constraints: Any) -> None:
     """Constraints that no translation can satisfy fail an assertion in the middle of a text.
 
-    They have more tokens than a translation may have, or contain ``</s>``. Here an error says which.
+    They have more tokens than a translation may have, or contain ``</s>``, or the beam is too large for the dictionary.
+    Here an error says which.
     """
+    if constraints is not None and 2 * self.beam_size > len(self.tgt_dict):
+        size = len(self.tgt_dict)
+        raise UserError(f"--beam {self.beam_size} is too large for constraints and a dictionary of {size:,}")
     # B x packed length (fairseq's pack_constraints); a length of 1 is that of sentences without constraints.
     if constraints is not None and constraints.size(1) > 1:
         length = sample["net_input"]["src_tokens"].size(1)

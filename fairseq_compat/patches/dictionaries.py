@@ -103,6 +103,19 @@ def read_subword_codes_as_utf8(original: Any, self: Any, cfg: Any) -> None:
     self.bpe_symbol = f"{cfg.bpe_separator} "
 
 
+@patch("fairseq.data.encoders.sentencepiece_bpe", function="SentencepieceBPE.__init__")
+def require_sentencepiece_model(original: Any, self: Any, cfg: Any) -> None:
+    """A ``--sentencepiece-model`` that is another file ends in ``could not parse ModelProto``.
+
+    Here the error names the option.
+    """
+    try:
+        original(self, cfg)
+    except RuntimeError as error:
+        path = cfg.sentencepiece_model
+        raise UserError(f"--sentencepiece-model {path} is not a model of SentencePiece: {error}") from error
+
+
 @patch("fairseq.data.encoders.sentencepiece_bpe", function="SentencepieceBPE.decode")
 def decode_sentencepiece_bytes(original: Any, self: Any, x: str) -> str:
     """With a SentencePiece model that has byte fallback, translations contain ``<0xC3><0x9F>`` instead of ``ß``.

@@ -19,7 +19,7 @@ from typing import IO, Any
 import torch
 
 from fairseq_compat import files
-from fairseq_compat.commands.generation import require_recorded
+from fairseq_compat.commands.generation import require_path, require_recorded
 from fairseq_compat.errors import UserError
 from fairseq_compat.generation_options import require_generation, require_post_process
 from fairseq_compat.literals import dictionary
@@ -137,8 +137,7 @@ def translate_input_lines(module: Any) -> None:
 
 def _require_generation_options(cfg: Any) -> None:
     """Raise UserError unless a command has a model, and consistent generation options."""
-    if cfg.common_eval.path is None:
-        raise UserError("--path is missing; give the checkpoint of the model, or several separated by :")
+    require_path(cfg)
     require_generation(cfg.generation)
     require_post_process("--post-process", cfg.common_eval.post_process)
 
@@ -157,7 +156,7 @@ _evaluation = SimpleNamespace(skip_overlong=True)
 
 @patch("fairseq_cli.eval_lm", function="main")
 def check_eval_lm_options(original: Any, cfg: Any, **kwargs: Any) -> Any:
-    """``fairseq-eval-lm`` fails an assertion if ``--context-window`` leaves no token to evaluate.
+    """``fairseq-eval-lm`` fails an assertion if ``--context-window`` leaves no token, and stops without ``--path``.
 
     The window counts towards ``--tokens-per-sample`` and repeats the end of the previous batch. With several data
     workers, "previous" is silently the wrong batch. A shard lacks the previous batch.
@@ -165,11 +164,12 @@ def check_eval_lm_options(original: Any, cfg: Any, **kwargs: Any) -> Any:
     This patch refuses a window that leaves no token, uses at most one data worker, and refuses ``--num-shards``.
     """
     cfg = as_configuration(cfg)
+    require_path(cfg)
     require_recorded(dictionary("--model-overrides", cfg.common_eval.model_overrides), cfg)
     _require_shard(cfg)
     window, tokens = cfg.eval_lm.context_window, getattr(cfg.task, "tokens_per_sample", None)
-    if window < 0 or (tokens is not None and window >= tokens):
-        raise UserError(f"--context-window {window} must be at least 0 and less than --tokens-per-sample {tokens}")
+    if tokens is not None and window >= tokens:
+        raise UserError(f"--context-window {window} must be less than --tokens-per-sample {tokens}")
     if window > 0:
         if cfg.dataset.num_shards > 1:
             shards = cfg.dataset.num_shards
@@ -182,6 +182,22 @@ def check_eval_lm_options(original: Any, cfg: Any, **kwargs: Any) -> Any:
             f"--post-process {symbol!r} is not supported by fairseq-eval-lm; give subword_nmt or leave it out"
         )
     return original(cfg, **kwargs)
+
+
+@patch("fairseq.tasks.language_modeling", before="LanguageModelingTask.build_model")
+def require_language_model(args: Any) -> None:
+    """A translation model given to ``fairseq-eval-lm`` ends in ``no attribute 'supported_targets'``.
+
+    The same goes for the architecture of a translation model in a training with ``--task language_modeling``.
+
+    This patch names the architecture.
+    """
+    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+
+    name = getattr(args, "_name", None) or getattr(args, "arch", None)
+    model = {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}.get(name)
+    if model is not None and not hasattr(model, "supported_targets"):
+        raise UserError(f"--task language_modeling: {name} is not a language model; give one such as transformer_lm")
 
 
 @patch("fairseq.tasks.language_modeling", before="LanguageModelingTask.eval_lm_dataloader")

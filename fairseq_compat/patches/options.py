@@ -298,7 +298,9 @@ def parse_bool(text: str) -> bool:
         argparse.ArgumentTypeError: it spells none; argparse prints the message.
     """
     if text.lower() not in _BOOLEANS:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither True nor False")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}, which follows it, is neither True nor False; write {text} elsewhere, or True before it"
+        )
     return _BOOLEANS[text.lower()]
 
 

@@ -9,13 +9,14 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Any
 
 from fairseq_compat.errors import UserError
 from fairseq_compat.files import atomic_write
 from fairseq_compat.patching import Overlay, patch, replaces
+from fairseq_compat.ranges import require_ranges
 from fairseq_compat.text import open_text
 
 
@@ -24,19 +25,26 @@ class _Preprocessing:
 
     Attributes:
         process: ID of the command's main process; 0 if none runs. Its ``--workers`` rename their files at once.
-        files: open :class:`WholeFile` stacks; closing one renames its file.
+        files: path -> open :class:`WholeFile` stack; closing one renames its file.
     """
 
     def __init__(self) -> None:
         self.process = 0
-        self.files: list[ExitStack] = []
+        self.files: dict[str, ExitStack] = {}
 
     def __enter__(self) -> None:
-        self.process, self.files = os.getpid(), []
+        self.process, self.files = os.getpid(), {}
+
+    def discard(self, path: str) -> None:
+        """Remove what was written for ``path``, which is written once more if source and target are one language."""
+        if self.process == os.getpid() and path in self.files:
+            error = FileExistsError(path)
+            with suppress(FileExistsError):
+                self.files.pop(path).__exit__(type(error), error, None)
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         self.process = 0
-        for file in self.files:
+        for file in self.files.values():
             if kind is None:
                 file.close()  # renames it
             else:
@@ -53,6 +61,8 @@ class WholeFile:
     """
 
     def __init__(self, path: str) -> None:
+        self._path = path
+        _preprocessing.discard(path)
         self._stack = ExitStack()
         self._file = self._stack.enter_context(atomic_write(path))
 
@@ -65,7 +75,7 @@ class WholeFile:
         self._attempt(self._file.flush)  # a full disk is noticed before any file is renamed
         # --workers are other processes, whose files the main process reads before the end.
         if _preprocessing.process == os.getpid():
-            _preprocessing.files.append(self._stack)
+            _preprocessing.files[self._path] = self._stack
         else:
             self._stack.close()
 
@@ -143,11 +153,28 @@ def write_folder_atomically(module: Any) -> None:
 
 
 @patch("fairseq_cli.preprocess", before="main")
-def refuse_unused_dictionary_limits(args: Any) -> None:
-    """``--thresholdsrc`` does nothing with ``--srcdict``, nor ``--thresholdtgt`` with ``--joined-dictionary``.
+def check_preprocessing_options(args: Any) -> None:
+    """Options of ``fairseq-preprocess`` do nothing with others, and a missing language ends in a missing file.
 
-    Here limits without effect are refused.
+    For example, ``--thresholdsrc`` does nothing with ``--srcdict``, nor ``--thresholdtgt`` with
+    ``--joined-dictionary``, nor ``--align-suffix`` without a file. Here they are refused, as are numbers out of range.
     """
+    require_ranges(vars(args))
+    if args.dataset_impl == "fasta":
+        raise UserError("--dataset-impl fasta is not written by fairseq-preprocess; give mmap, lazy, cached or raw")
+    if not args.only_source and not (args.source_lang and args.target_lang):
+        raise UserError("--source-lang or --target-lang is missing; give both, or --only-source for a single language")
+    if args.only_source and args.tgtdict and not args.joined_dictionary:
+        raise UserError(f"--tgtdict {args.tgtdict} has no effect with --only-source; give --srcdict instead")
+    _require_used_limits(args)
+    if args.align_suffix:
+        prefixes = ",".join(filter(None, (args.trainpref, args.validpref, args.testpref)))
+        if not any(os.path.isfile(f"{prefix}.{args.align_suffix}") for prefix in prefixes.split(",")):
+            raise UserError(f"--align-suffix {args.align_suffix}: there is no {prefixes}.{args.align_suffix}")
+
+
+def _require_used_limits(args: Any) -> None:
+    """Raise UserError if a limit of a dictionary is given that is not built."""
     for name, default in (("threshold", 0), ("nwords", -1)):
         source, target = (getattr(args, f"{name}{side}") for side in ("src", "tgt"))
         for side, limit in (("src", source), ("tgt", target)):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fairseq_compat import UserError
+from fairseq_compat.ranges import RANGES
 from fairseq_depthwise.options import CheckedOptions, between, option, positive_int
 from fairseq_depthwise.translation.export_formats import FORMATS
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _WITH_INT8 = " or ".join(name for name, export_format in FORMATS.items() if export_format.has_int8)
 
 #: Converts a length penalty. Within these limits, scores of up to 100,000 tokens are finite in float32.
-as_length_penalty = between(-5, 5)
+as_length_penalty = between(RANGES["lenpen"].lowest, RANGES["lenpen"].highest)
 
 
 def refuse_pairs(*pairs: tuple[str, str, Any]) -> None:

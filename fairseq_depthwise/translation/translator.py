@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+import reprlib
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -113,21 +114,20 @@ class LoadedTranslator:
             nbest: number of hypotheses of each line, at most the beam size.
 
         Raises:
-            UserError: ``lines`` is one string, ``constraints`` has another length, ``nbest`` is out of range, or the
-                options or the model do not go with constraints.
+            UserError: ``lines`` or ``constraints`` are not as above, ``nbest`` is out of range, or options or model do
+                not go with constraints.
         """
-        if isinstance(lines, (str, bytes)):  # each letter would be a line
-            raise UserError(f"{lines[:60]!r} is one string; give a list of lines, such as [text]")
+        _require_texts("lines", lines)
         if nbest is not None and not 1 <= nbest <= self.options.beam.beam:
             raise UserError(f"nbest={nbest} is out of range; give 1 to {self.options.beam.beam}, the beam size")
         own_source, own_target = self.languages
         direction = self.direction(source_lang or own_source, target_lang or own_target)
         constraints_of_lines = [()] * len(lines) if constraints is None else constraints
-        if len(constraints_of_lines) != len(lines):
-            raise UserError(f"constraints has {len(constraints_of_lines)} entries for {len(lines)} lines; give as many")
+        if not isinstance(constraints_of_lines, Collection) or len(constraints_of_lines) != len(lines):
+            problem = f"constraints={reprlib.repr(constraints)} does not belong to {len(lines)} lines"
+            raise UserError(f"{problem}; give a list of texts for each line")
         for number, texts in enumerate(constraints_of_lines):
-            if isinstance(texts, str):  # each letter would be a constraint
-                raise UserError(f"constraints[{number}] is the text {texts!r}; give a list of texts")
+            _require_texts(f"constraints[{number}]", texts)
         if any(constraints_of_lines):
             # Options check themselves when they are made: with constraints they refuse some others, such as sampling.
             replace(self.options, beam=replace(self.options.beam, constraints="ordered"))
@@ -155,3 +155,10 @@ class LoadedTranslator:
                 self._unknown_seen,
                 self._tokens_seen,
             )
+
+
+def _require_texts(name: str, texts: Any) -> None:
+    """Raise UserError unless a value is a list of texts; the letters of one text would be texts, too."""
+    is_list = isinstance(texts, Collection) and not isinstance(texts, (str, bytes))
+    if not is_list or not all(isinstance(text, str) for text in texts):
+        raise UserError(f"{name} is {reprlib.repr(texts)}; give a list of texts")

@@ -45,11 +45,6 @@ def test_shards_are_the_whole(run_command: RunCommand, generate: list[object], g
     assert first | second == hypotheses(generated)
 
 
-def test_a_shard_without_sentences(run_command: RunCommand, generate: list[object]) -> None:
-    result = run_command(*generate, "--num-shards", 41, "--shard-id", 40)
-    assert hypotheses(result.stdout) == {}
-
-
 def test_sacrebleu_is_that_of_the_command(
     run_command: RunCommand, generate: list[object], generated: str, tmp_path: Path
 ) -> None:
@@ -70,7 +65,7 @@ def test_sacrebleu_is_that_of_the_command(
         "--constraints", "--replace-unk", "--shard-id 1", "--print-step", "--retain-iter-history", "--temperature 0",
         "--min-len 99", "--min-len 99 --max-len-a 0.1", "--post-process words", "--model-overrides {", "--nbest 4",
         "--model-overrides {'beem':4}", "--eos-token w1", "--retain-dropout-modules decoders --retain-dropout",
-        "--scoring chrf --sacrebleu",
+        "--scoring chrf --sacrebleu", "--shard-id 40 --num-shards 41", "--task translation_lev",
     ],
 )  # fmt: skip
 def test_what_has_no_effect_is_refused(words: str, refusal: Callable[..., str], generate: list[object]) -> None:

@@ -148,6 +148,24 @@ def test_an_option_has_an_effect_with_the_value_that_it_needs(option: str, neede
         require_effects("train", [*option.split(), *other.split()])
 
 
+@pytest.mark.parametrize(
+    ("command", "words", "other"),
+    [
+        ("train", "--patience 2", "--disable-validation"),
+        ("train", "--keep-best-checkpoints=2", "--disable-validation"),
+        ("train", "--best-checkpoint-metric loss", "--disable-validation"),
+        ("train", "--lr-scheduler reduce_lr_on_plateau", "--disable-validation"),
+        ("preprocess", "--nwordstgt 9", "--only-source"),
+    ],
+)
+def test_an_option_that_has_no_effect_with_another(command: str, words: str, other: str) -> None:
+    option = words.replace("=", " ").split()[0]
+    require_effects(command, words.split())
+    require_effects(command, [option, "-1", other])
+    with pytest.raises(UserError, match=f"{option} .*{other}"):
+        require_effects(command, [other, *words.split()])
+
+
 def test_one_process_is_what_a_command_has() -> None:
     require_effects("generate", ["--distributed-world-size=1"])
 
@@ -391,6 +409,7 @@ checkpoint: {save_dir: run, no_save: true}
     [
         ("optimization: {max_updates: 1, lr: [0.001]}", "optimization.max_updates"),
         pytest.param("optimization: {max_update: one, lr: [0.001]}", "--max-update", marks=pytest.mark.long),
+        pytest.param("optimization: {max_update: 1, clip_norm: -1}", "--clip-norm", marks=pytest.mark.long),
         pytest.param("task: {_name: translation, date: DATA}", "--date", marks=pytest.mark.long),
         pytest.param("task: {_name: translation}", "task.data", marks=pytest.mark.long),
         ("model: {_name: transformer_tinny}", "transformer_tinny"),

@@ -62,6 +62,23 @@ def test_arguments_of_a_call_fit_each_other(data: str, tmp_path: Path) -> None:
         translator.translations(["w1", "w2"], constraints=[["w2"]])
 
 
+@pytest.fixture(scope="module")
+def translator(data: str, tmp_path_factory: pytest.TempPathFactory) -> LoadedTranslator:
+    path = checkpoint_of(tmp_path_factory.mktemp("translator"), KIND)
+    return LoadedTranslator(path, data=data, options=options())
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    ["w1", 1, [], [["w1"]], [["w1"], None], [["w1"], "w2"], [["w1"], [2]], [["w1"], [["w2"]]], {"w1": ["w1"], "w2": 2}],
+)
+def test_constraints_are_a_list_of_texts_for_each_line(constraints: Any, translator: LoadedTranslator) -> None:
+    with pytest.raises(UserError, match="constraints"):
+        translator.translations(["w1", "w2"], constraints=constraints)
+    with pytest.raises(UserError, match="lines"):
+        translator.translations(["w1", 2])  # type: ignore[list-item]  # which is refused
+
+
 def test_constraints_of_a_call_do_not_go_with_sampling(data: str, tmp_path: Path) -> None:
     sampled = TranslatorOptions(beam=BeamOptions(2, sampling=True))
     translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=sampled)

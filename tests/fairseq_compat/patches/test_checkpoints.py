@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,27 @@ from probe_checkpoints import checkpoint_of, data_in, other_architecture
 from torch import nn
 
 from fairseq_compat import UserError, checkpoints
+
+# Pruned.
+
+
+@pytest.mark.parametrize(
+    ("kept", "layers", "expected"),
+    [("1", 2, {"encoder.layers.0.w": 1}), ("1", 1, {"encoder.layers.0.w": 0}), ("0,2", 3, [0, 2]), ("7", 2, None)],
+)
+def test_layers_of_one_side_are_kept(kept: str, layers: int, expected: Any) -> None:
+    cfg = Namespace(arch="transformer", encoder_layers_to_keep=kept, decoder_layers_to_keep=None)
+    state: dict[str, Any] = {f"encoder.layers.{number}.w": number for number in range(layers)}
+    decoder = {"decoder.layers.0.w": "w", "decoder.layers.1.w": "w", "decoder.embed": "e"}
+    if expected is None:
+        with pytest.raises(UserError, match="--encoder-layers-to-keep 7"):
+            checkpoint_utils.prune_state_dict(state | decoder, cfg)
+        return
+    if isinstance(expected, list):
+        expected = {f"encoder.layers.{number}.w": layer for number, layer in enumerate(expected)}
+    assert checkpoint_utils.prune_state_dict(state | decoder, cfg) == expected | decoder
+    assert cfg.encoder_layers_to_keep is None  # so that the next checkpoint is not pruned
+
 
 # Saved whole.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from fairseq_cli import interactive
 from omegaconf import OmegaConf
 
 from fairseq_compat import UserError
+from fairseq_compat.patches.constraints import refuse_impossible_constraints
 
 
 def dictionary_of(*symbols: str) -> Dictionary:
@@ -54,6 +56,17 @@ def test_an_empty_constraint_is_none() -> None:
 def test_a_word_that_no_translation_can_have_is_refused(word: str) -> None:
     with pytest.raises(UserError, match=f"^--constraints: '{word}'"):
         read(f"x\ta\tb {word}")
+
+
+@pytest.mark.parametrize("beam", [2, 3, 4])
+def test_a_beam_that_is_too_large_is_refused(beam: int) -> None:
+    dictionary = dictionary_of("a", "b", "c")
+    generator = SimpleNamespace(beam_size=beam, tgt_dict=dictionary, eos=dictionary.eos(), pad=dictionary.pad())
+    generator.max_len_a, generator.max_len_b, generator.max_len = 0, 10, 20
+    sample = {"net_input": {"src_tokens": torch.ones(1, 3)}}
+    constraints = pack_constraints([[torch.tensor([4])]])
+    with pytest.raises(UserError, match=f"--beam {beam}") if beam == 4 else nullcontext():
+        refuse_impossible_constraints(generator, sample, constraints)
 
 
 class Hub(GeneratorHubInterface):

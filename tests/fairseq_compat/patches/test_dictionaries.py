@@ -116,6 +116,13 @@ def test_codes_of_other_programs(content: bytes, named: str, tmp_path: Path) -> 
         encoders.build_bpe(Namespace(bpe="subword_nmt", bpe_codes=str(path), bpe_separator="@@"))
 
 
+def test_a_model_of_something_else(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("a b c\n")
+    with pytest.raises(UserError, match="--sentencepiece-model"):
+        encoders.build_bpe(Namespace(bpe="sentencepiece", sentencepiece_model=str(path)))
+
+
 def test_a_package_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fastBPE", None)
     path = tmp_path / "codes"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from argparse import Namespace
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,19 +12,27 @@ from typing import Any
 
 import pytest
 import torch
-from fairseq import search
+from fairseq import checkpoint_utils, search
 from fairseq.data import Dictionary
-from fairseq.dataclass.configs import GenerationConfig
+from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
 from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.iterative_refinement_generator import IterativeRefinementGenerator
 from fairseq.modules import FairseqDropout
 from fairseq.ngram_repeat_block import NGramRepeatBlock
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.token_generation_constraints import pack_constraints
 from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_compat import UserError
-from fairseq_compat.generation_options import generation_arguments, require_dropout, require_generation, require_used
+from fairseq_compat.commands.generation import require_recorded
+from fairseq_compat.generation_options import (
+    generation_arguments,
+    require_dropout,
+    require_generation,
+    require_models_of_generator,
+    require_used,
+)
 from fairseq_compat.patches import constraints as patches_of_constraints
 from fairseq_compat.unknown_words import UnknownWords, read_table
 from fairseq_depthwise.modules.dropout import Dropout
@@ -43,6 +52,8 @@ from fairseq_depthwise.modules.dropout import Dropout
         ({"sampling": True, "nbest": 5, "sampling_topp": 1.5}, "--sampling-topp"),
         ({"sampling": True, "nbest": 5, "match_source_len": True}, "--match-source-len"),
         ({"lm_weight": 0.5}, "--lm-weight"),
+        ({"lenpen": 6.0}, "--lenpen"),
+        ({"diversity_rate": -2.0}, "--diversity-rate"),
         ({"no_repeat_ngram_size": -1}, "--no-repeat-ngram-size"),
     ],
 )
@@ -70,6 +81,57 @@ def test_options_of_refinement_are_for_models_that_refine() -> None:
     require_used(IterativeRefinementGenerator(Dictionary()), options)
     with pytest.raises(UserError, match="--retain-iter-history"):
         require_used(object(), options)
+
+
+def test_a_search_is_for_models_of_its_kind() -> None:
+    word_by_word, refining = SimpleNamespace(), SimpleNamespace(initialize_output_tokens=None)
+    refinement: Any = IterativeRefinementGenerator(Dictionary())
+    require_models_of_generator(refinement, [refining])
+    require_models_of_generator(object(), [word_by_word])
+    for generator, model in ((refinement, word_by_word), (object(), refining)):
+        with pytest.raises(UserError, match="--task"):
+            require_models_of_generator(generator, [model])
+
+
+def test_a_translation_model_is_no_language_model() -> None:
+    with pytest.raises(UserError, match="transformer"):
+        LanguageModelingTask.build_model(None, Namespace(_name="transformer"))
+
+
+#: What a checkpoint records: the model has no dataclass, and thus the options of all parts.
+RECORDED = {
+    "common": {"seed": 1},
+    "dataset": {"max_tokens": 100, "batch_size": None},
+    "model": Namespace(
+        _name="transformer", dropout=0.1, max_tokens=100, criterion="cross_entropy", activation_fn="relu"
+    ),
+    "task": {"_name": "translation", "data": "data-bin"},
+    "criterion": {"_name": "label_smoothed_cross_entropy", "label_smoothing": 0.1},
+}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_valid"),
+    [
+        ({"dropout": 0.0, "data": "elsewhere", "label_smoothing": 0}, True),
+        ({"activation_fn": "gelu", "task": {"data": "elsewhere"}}, True),
+        ({"criterion": "cross_entropy"}, False),
+        ({"task": "translation"}, False),
+        ({"max_tokens": 9}, False),
+        ({"dropuot": 0.0}, False),
+        ({"dropout": "0.0"}, False),
+        ({"dropout": 3}, False),
+    ],
+)
+def test_overrides_are_options_of_models(
+    overrides: dict[str, Any], is_valid: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = OmegaConf.create(RECORDED, flags={"allow_objects": True})
+    monkeypatch.setattr(checkpoint_utils, "load_checkpoint_to_cpu", lambda path: {"cfg": recorded})
+    cfg = OmegaConf.structured(FairseqConfig)
+    cfg.common_eval.path = "model.pt"
+    with nullcontext() if is_valid else pytest.raises(UserError, match=f"--model-overrides '{next(iter(overrides))}'"):
+        require_recorded(overrides, cfg)
 
 
 def test_dropout_is_retained_in_modules_that_there_are() -> None:

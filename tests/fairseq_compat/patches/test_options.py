@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from fairseq.logging import progress_bar
 
 from fairseq_compat import UserError
+from fairseq_compat.patches.options import parse_bool
 
 # Warnings and logs.
 
@@ -48,6 +50,12 @@ def test_numbers_that_never_end_are_refused_on_every_command_line(words: str, st
     given = [str(stock_data), "--arch", "transformer", "--criterion", "label_smoothed_cross_entropy", *words.split()]
     with pytest.raises(UserError, match=rf"^{words.split()[0]} \S+ is out of range"):
         of_fairseq.parse_args_and_arch(of_fairseq.get_training_parser(), given)
+
+
+def test_a_word_after_an_option_is_no_boolean() -> None:
+    assert parse_bool("True")
+    with pytest.raises(argparse.ArgumentTypeError, match="data-bin"):
+        parse_bool("data-bin")
 
 
 def test_a_training_needs_an_architecture(stock_data: Path) -> None:

@@ -80,11 +80,24 @@ def test_a_file_that_is_never_closed_takes_no_place(tmp_path: Path) -> None:
         (["--joined-dictionary", "--nwordssrc", "9", "--nwordstgt", "8"], "--nwordstgt 8"),
         (["--srcdict", "dict", "--nwordssrc", "9"], "--nwordssrc 9"),
         (["--tgtdict", "dict", "--joined-dictionary", "--thresholdsrc", "3"], "--thresholdsrc 3"),
+        (["--only-source", "--tgtdict", "dict"], "--tgtdict dict"),
+        (["--align-suffix", "align"], "--align-suffix align"),
+        (["--dataset-impl", "fasta"], "--dataset-impl fasta"),
+        (["--target-lang", ""], "--target-lang"),
+        (["--workers", "0"], "--workers 0"),
     ],
 )
-def test_limits_without_effect(more: list[str], named: str, tmp_path: Path) -> None:
+def test_options_that_cannot_have_an_effect(more: list[str], named: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=named):
         preprocess(tmp_path, "a\n", *more)
+
+
+@pytest.mark.parametrize("more", [[], ["--workers", "2"], ["--joined-dictionary"], ["--dataset-impl", "raw"]])
+def test_a_language_with_itself(more: list[str], tmp_path: Path) -> None:
+    preprocess(tmp_path, "a b\nc\n", "-t", "en", *more)
+    names = contents(tmp_path).keys()
+    suffixes = [""] if "raw" in more else [".bin", ".idx"]
+    assert names == {"dict.en.txt", *(f"train.en-en.en{suffix}" for suffix in suffixes)}
 
 
 def test_a_text_without_lines(tmp_path: Path) -> None:
