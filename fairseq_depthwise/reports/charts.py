@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fairseq_depthwise.figures import save_figure, style_of
+from fairseq_depthwise.figures import draw_svg, style_of
 from fairseq_depthwise.reports.training_log import TRAINING, Run
 
 if TYPE_CHECKING:
@@ -150,9 +149,7 @@ def _average_windows(values: Sequence[float]) -> np.ndarray:
 
 def _draw_svg(runs: Sequence[Run], curves: Sequence[Curve], axis: Axis, unit: str) -> str:
     """Return a chart as an element of a page."""
-    file = io.BytesIO()
-    save_figure(file, "svg", (4.7, 3.0), partial(_draw_chart, runs, curves, axis, unit))
-    text = file.getvalue().decode()
+    text = draw_svg((4.7, 3.0), partial(_draw_chart, runs, curves, axis, unit))
     return text[text.index("<svg") :]  # charts may share ids: the same id has the same content
 
 
