@@ -38,7 +38,7 @@ h3 { font-size: 1rem; margin: 0; }
 .kind { color: var(--soft); }
 div { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; }
-th, td { padding: .25rem 2rem .25rem 0; text-align: left; border-bottom: 1px solid var(--rule); }
+th, td { padding: .25rem 1.25rem .25rem 0; text-align: left; border-bottom: 1px solid var(--rule); }
 th { font-weight: 400; }
 tr:first-child { font-weight: 700; }
 section { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 27rem), 1fr)); }
