@@ -57,10 +57,10 @@ bench: $(READY)
 	$(BIN)/python benchmarks/speed.py --threads 1 --rounds 3 --decode-batches 1 16
 	$(BIN)/python benchmarks/tables.py docs/benchmarks.md
 
-# The tables of all pages, and the figure of docs/results.md, from docs/records.
+# The tables and figures of all pages, from docs/records.
 pages: $(READY)
 	$(BIN)/python benchmarks/tables.py README.md docs/*.md
-	$(BIN)/python benchmarks/comparison.py recipes/plans/multi30k.toml --figure docs/figures/protocol_multi30k.svg
+	$(BIN)/python benchmarks/figures.py
 
 # The registered comparison of docs/results.md; for a GPU at base width. SWEEP="--jobs 2": trainings at a time.
 sweep: $(READY)

@@ -304,29 +304,52 @@ def _group_by_parts(plan: Plan) -> dict[frozenset[str], dict[int, dict[str, Any]
 # --- figure -----------------------------------------------------------------------------------------------------------
 
 
+#: Width and height of a plan's figure, in inches.
+SIZE = (8.0, 7.0)
+#: Largest difference of losses, in bits, up to which their axis is linear.
+LINEAR = 0.2
+
+
 def draw(plan: Plan, figure: Figure) -> None:
     """Draw losses minus those of the primary comparison's base over updates, and the score of each seed."""
     metric, base = plan.content["primary"]["metric"], plan.content["primary"]["base"]
     complete = complete_results(plan)
-    *losses, scores = figure.subplots(1, len(LOSSES) + 1)
     # All curves are differences from the base: without it, nothing is drawn.
-    for number, (system, results) in enumerate(complete.items() if base in complete else ()):
-        style = style_of(number)
+    systems = list(complete) if base in complete else []
+    upper, lower = figure.subfigures(2, 1, height_ratios=(3, 2))
+    panels = upper.subplots(1, len(LOSSES))
+    scores = lower.subplots()
+    lines = []
+    # The base is drawn last, so that its line at 0 is seen.
+    for number, system in reversed(list(enumerate(systems))):
+        style, results = style_of(number), complete[system]
         seeds = [seed for seed in results if seed in complete[base]]
-        for axes, (curve, title) in zip(losses, LOSSES.items(), strict=True):
+        for axes, curve in zip(panels, LOSSES, strict=True):
             updates = [update for update, _ in results[seeds[0]][curve]]
             curves = _stack_curves(results, curve, seeds) - _stack_curves(complete[base], curve, seeds)
             # curves: seeds x updates
             mean, deviation = curves.mean(axis=0), curves.std(axis=0, ddof=1)
-            axes.plot(updates, mean, label=system, markevery=2, markersize=4, **style)
+            (line,) = axes.plot(updates, mean, markevery=2, markersize=4, **style)
             axes.fill_between(updates, mean - deviation, mean + deviation, color=style["color"], alpha=0.2, linewidth=0)
-            axes.set(title=f"{title}, minus {base}'s", xlabel="updates", ylim=(-0.25, 0.5))
+        lines.append(line)
         seed_scores = measures(plan, results.values(), metric)
-        scores.plot([number] * len(seed_scores), seed_scores, linestyle="none", alpha=0.6, **style)
-        scores.plot([number - 0.3, number + 0.3], [fmean(seed_scores)] * 2, color=style["color"])
-    losses[0].set_ylabel("bits a token")
-    losses[0].legend(fontsize="small")
-    scores.set(title=f"{metric} of each seed, and mean", xticks=[], xlim=(-0.6, len(complete) - 0.4))
+        scores.plot(seed_scores, [number] * len(seed_scores), linestyle="none", alpha=0.6, **style)
+        scores.plot([fmean(seed_scores)] * 2, [number - 0.3, number + 0.3], color=style["color"])
+    for axes, title in zip(panels, LOSSES.values(), strict=True):
+        axes.set_title(f"{title},\nminus {base}'s", fontsize=10)
+        axes.set(xlabel="updates")
+        # Near 0 linear, beyond it logarithmic: some systems begin or end far from the base.
+        axes.set_yscale("symlog", linthresh=LINEAR, linscale=1.5)
+        ticks = (-1, -0.5, -0.2, -0.1, 0, 0.1, 0.2, 0.5, 1)
+        axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
+        axes.grid(visible=True)
+    panels[0].set_ylabel(f"bits a token, logarithmic beyond ±{LINEAR}")
+    scores.set_yticks(range(len(systems)), systems)
+    scores.invert_yaxis()
+    scores.set_title(f"{metric} of each seed, and mean", fontsize=10)
+    scores.grid(visible=True, axis="x")
+    upper.legend(lines[::-1], systems, loc="outside lower center", ncols=2)
 
 
 def _stack_curves(results: dict[int, dict[str, Any]], curve: str, seeds: Sequence[int]) -> np.ndarray:
@@ -345,7 +368,7 @@ def main() -> None:
     plan = Plan(options.plan, options.results)
     print("\n".join(make_tables(plan).values()))
     if options.figure:
-        write_figure(options.figure, (13, 4), lambda figure: draw(plan, figure))
+        write_figure(options.figure, SIZE, lambda figure: draw(plan, figure))
 
 
 if __name__ == "__main__":

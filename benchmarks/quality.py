@@ -3,7 +3,7 @@
     python benchmarks/quality.py --data DATA --bpe-codes CODES --test TEST.en TEST.de Transformer=CHECKPOINT ...
 
 Our models decode uncompiled, compiled and in int8; fairseq's Transformer uncompiled, and with CTranslate2 if that is
-installed. All ways take turns, on one thread. Writes the record ``quality_cpu`` and docs/figures/quality_cpu.svg.
+installed. All ways take turns, on one thread. Writes the record ``quality_cpu``, which ``figures.py`` draws.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from turns import take_turns, timed
 from fairseq_compat.versions import installed_version
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.translations import read_lines
-from fairseq_depthwise.figures import COLORS, MARKERS, write_figure
+from fairseq_depthwise.figures import COLORS, MARKERS
 from fairseq_depthwise.translation.translation_options import BeamOptions, TextOptions, TranslatorOptions
 from fairseq_depthwise.translation.translator import LoadedTranslator
 
@@ -50,18 +50,17 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the options."""
     parser = records.make_parser(__doc__)
     add = parser.add_argument
-    add("models", nargs="+", metavar="NAME=CHECKPOINT")
+    add("models", nargs="+", metavar="NAME=CHECKPOINT", help="a name begins with the family, as in 'Transformer 6+6'")
     add("--data", required=True, help="folder with the dictionaries")
     add("--bpe-codes", help="codes of subword-nmt, if those recorded in training are missing")
     add("--test", nargs=2, required=True, metavar=("SOURCE", "REFERENCE"), help="raw text, one sentence per line")
     add("--beam", type=records.integer(1), default=4, help="beam size (default: %(default)s)")
     add("--rounds", type=records.integer(1), default=5, metavar="N", help="rounds that count (default: %(default)s)")
-    add("--figure", default="docs/figures/quality_cpu.svg", help="figure to write (default: %(default)s)")
     return parser.parse_args(arguments)
 
 
 def main() -> None:
-    """Measure, and write record and figure."""
+    """Measure, and write the record."""
     options = parse_options(sys.argv[1:])
     records.prepare_process()
     torch.set_num_threads(1)
@@ -92,7 +91,6 @@ def main() -> None:
             )
     setup = records.describe_setup("quality", sys.argv[1:], sentences=len(lines), beam=options.beam)
     records.write_record(options.records, "quality_cpu", {"setup": setup, "rows": rows})
-    write_figure(options.figure, (10.0, 4.2), lambda figure: draw(rows, figure))
 
 
 def load_translators(checkpoint: str, batch: int, options: argparse.Namespace) -> Iterator[tuple[str, Translate]]:
@@ -143,30 +141,56 @@ def _load_ctranslate2(
 
 
 def draw(rows: Sequence[dict[str, Any]], figure: Figure) -> None:
-    """Draw BLEU over milliseconds per sentence at each batch size: a color per model, a marker per way of decoding."""
-    models = dict.fromkeys(row["model"] for row in rows)
+    """Draw BLEU over milliseconds per sentence at each batch size: a color per family, a marker per way of decoding.
+
+    The points of a model are joined, and labeled with what follows the family in its name.
+    """
+    families = dict.fromkeys(row["model"].partition(" ")[0] for row in rows)
     ways = dict.fromkeys(row["way"] for row in rows)
-    colors = dict(zip(models, COLORS, strict=False))
+    colors = dict(zip(families, COLORS, strict=False))
     markers = dict(zip(ways, MARKERS, strict=False))
-    panels = figure.subplots(1, len(BATCHES), sharex=True, sharey=True)
+    panels = figure.subplots(len(BATCHES), 1, sharex=True, sharey=True)
     for axes, batch in zip(panels, sorted(BATCHES), strict=True):
-        for row in rows:
-            if row["batch"] == batch:
-                style = {"color": colors[row["model"]], "marker": markers[row["way"]]}
-                axes.plot(median(row["milliseconds"]), row["bleu"], linestyle="none", **style)
-        axes.set(title=f"{batch} at a time", xlabel="milliseconds a sentence", xscale="log")
-        ticks = (1, 2, 5, 10, 20, 50)
-        axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        for model in dict.fromkeys(row["model"] for row in rows):
+            family, _, label = model.partition(" ")
+            points = []
+            for row in rows:
+                if row["model"] == model and row["batch"] == batch:
+                    points.append((median(row["milliseconds"]), row["bleu"], markers[row["way"]]))
+            for time, bleu, marker in points:
+                axes.plot(time, bleu, color=colors[family], marker=marker, linestyle="none", markersize=7)
+            points.sort()
+            axes.plot(
+                [time for time, *_ in points], [bleu for _, bleu, _ in points], color=colors[family], linewidth=0.8
+            )
+            # Beside the slowest way, where there is room.
+            slowest, bleu, _ = points[-1]
+            axes.annotate(
+                label.replace(",", ""),
+                (slowest, bleu),
+                xytext=(8, 0),
+                textcoords="offset points",
+                va="center",
+                annotation_clip=False,
+            )
+        axes.set(
+            title=f"{batch} {'sentence' if batch == 1 else 'sentences'} at a time", ylabel="sacreBLEU", xscale="log"
+        )
+        axes.spines[["top", "right"]].set_visible(False)
         axes.minorticks_off()
         axes.grid(visible=True)
-    panels[0].set_ylabel("sacreBLEU")
+    ticks = (1, 2, 5, 10, 20, 50)
+    panels[-1].set_xticks(ticks, [str(tick) for tick in ticks])
+    panels[-1].set(xlabel="milliseconds a sentence")
+    # Room for the labels.
+    panels[-1].set_xlim(right=100)
 
-    # The legend has an entry for each model and each way, not for each pair of them.
-    for model in models:
-        panels[0].plot([], [], label=model, color=colors[model], marker="s", linestyle="none")
-    for way in ways:
-        panels[0].plot([], [], label=way, color="black", marker=markers[way], linestyle="none")
-    figure.legend(loc="outside right", fontsize=8)
+    from matplotlib.lines import Line2D
+
+    of_families = [Line2D([], [], color=colors[family], linewidth=6) for family in families]
+    of_ways = [Line2D([], [], color="black", marker=markers[way], linestyle="none") for way in ways]
+    figure.legend(of_families, list(families), loc="outside upper center", ncols=len(families))
+    figure.legend(of_ways, list(ways), loc="outside lower center", ncols=3)
 
 
 if __name__ == "__main__":

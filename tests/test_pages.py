@@ -37,3 +37,8 @@ def test_links_and_paths_lead_somewhere(page: Path) -> None:
     if page.name == "CHANGELOG.md":  # names what went, too
         return
     assert [path for path in named if not any(file.endswith(f"/{path.rstrip('/')}") for file in FILES)] == []
+
+
+@pytest.mark.parametrize("figure", sorted((ROOT / "docs/figures").glob("*.svg")), ids=lambda figure: figure.stem)
+def test_figures_serve_light_and_dark_pages(figure: Path) -> None:
+    assert "prefers-color-scheme: dark" in figure.read_text(encoding="utf-8")

@@ -25,6 +25,9 @@ from fairseq_depthwise.modules.depth_connections.hyper import HyperConnection
 from fairseq_depthwise.modules.depth_connections.value_residual import ValueResidualConnection, ValueStream
 from fairseq_depthwise.modules.stack import Connection, Stack, stream_of, with_stream
 
+#: Name of the reader above the last layer, the output of the stack.
+OUTPUT = "output"
+
 
 class Source(NamedTuple):
     """One term of the sum that a reader reads; ``weight`` is a scalar or T x B, ``value`` T x B x d."""
@@ -171,7 +174,7 @@ class WatchedConnection(nn.Module):
     """Replaces a connection, and passes the input of each reader through ``change``.
 
     ``change``: function(reader, trace, layer input) that returns the input to use. The reader is a layer's number from
-    1, or, for sub-layers, a name such as "1a".
+    1, for sub-layers a name such as "1a", and ``OUTPUT`` above the last.
     """
 
     def __init__(self, connection: Connection, change: Callable[[int | str, Trace, Any], Any]) -> None:
@@ -189,7 +192,9 @@ class WatchedConnection(nn.Module):
         return self.connection.initial_state(embedded)
 
     def layer_input(self, state: Any, index: int) -> Any:
-        self._layer_input = self._change_input(state, self.connection.layer_input(state, index))
+        name = _name_layer(index, self.sublayers)
+        reader = int(name) if self.sublayers == 1 else name
+        self._layer_input = self._change_input(state, self.connection.layer_input(state, index), reader)
         return self._layer_input
 
     def update(self, state: Any, index: int, output: Any) -> Any:
@@ -202,14 +207,12 @@ class WatchedConnection(nn.Module):
         return self.connection.representation(state)
 
     def output(self, state: Any) -> Tensor:
-        changed = self._change_input(state, self.connection.final_norm_input(state))
+        changed = self._change_input(state, self.connection.final_norm_input(state), OUTPUT)
         output: Tensor = self.connection.final_norm(changed)
         return output
 
-    def _change_input(self, state: Any, layer_input: Any) -> Any:
+    def _change_input(self, state: Any, layer_input: Any, reader: int | str) -> Any:
         """Record the state, and return the input that ``change`` makes of ``layer_input``."""
-        name = _name_layer(len(self._states), self.sublayers)
-        reader = int(name) if self.sublayers == 1 else name
         self._states.append(state)
         return self._change(reader, Trace(self._states, self._added), layer_input)
 

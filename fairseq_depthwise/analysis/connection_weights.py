@@ -26,6 +26,7 @@ from fairseq_depthwise.analysis.connection_sources import (
     has_sources,
     subtract_source,
 )
+from fairseq_depthwise.figures import make_colormap
 
 if TYPE_CHECKING:
     from matplotlib.figure import SubFigure
@@ -39,8 +40,8 @@ class SourceWeight(LayerRow):
     """The weight of one source in the input of one layer, over positions.
 
     Attributes:
-        layer: number of the layer that reads, from 1, or name of the sub-layer, such as "1a". With L layers, "layer"
-            L + 1 stands for the output of the stack, which also reads from below.
+        layer: number of the layer that reads, from 1, or name of the sub-layer, such as "1a"; "output" for the output
+            of the stack, which also reads from below.
         source: "embedding", "layer 1", ...
         weight: its mean and standard deviation.
         cost: increase of the loss in bits per token when this source is removed from what the layer reads; None if not
@@ -128,7 +129,7 @@ def ablate_source(stack: Any, ablated_reader: int | str, source_name: str) -> Ab
 
 def format_report(report: StackReport) -> str:
     """Return a table for each side: a line for each layer that reads, a column for each source."""
-    legend = "mean weight of each source in what a layer reads; above the last layer comes the stack's output\n"
+    legend = "mean weight of each source in what a layer reads; output: in what the stack returns\n"
     costs = [row.cost for row in _collect_weights(report)]
     if any(cost is not None for cost in costs):
         legend += "in brackets: by how many bits a token the loss rises without it, all other weights as they are\n"
@@ -186,11 +187,16 @@ def draw_weights(figure: SubFigure, report: StackReport) -> None:
     Each row is divided by the sum of its absolute weights, because their scale differs between connections.
     """
     rows_by_side = {side: rows for side, rows in report.rows.items() if rows}
+    shares = {side: _normalize_weights(rows) for side, rows in rows_by_side.items()}
+    # Negative weights, which some connections learn, have colors of their own.
+    lowest = -1 if any(np.nanmin(of_side) < 0 for of_side in shares.values()) else 0
     panels = figure.subplots(1, len(rows_by_side), squeeze=False)[0]
     for axes, (side, rows) in zip(panels, rows_by_side.items(), strict=True):
         readers, source_names = _list_readers_and_sources(rows)
-        image = axes.imshow(_normalize_weights(rows), vmin=-1, vmax=1, cmap="RdBu", aspect="auto")
-        axes.set(title=side, ylabel="layer that reads")
+        image = axes.imshow(
+            shares[side], vmin=lowest, vmax=1, cmap=make_colormap(lowest), aspect="auto", interpolation="none"
+        )
+        axes.set(title=side, xlabel="source", ylabel="layer that reads")
         axes.set_yticks(range(len(readers)), readers)
         axes.set_xticks(range(len(source_names)), source_names, rotation=90)
     figure.colorbar(image, ax=list(panels), label="share of the weights")  # all panels have the same scale

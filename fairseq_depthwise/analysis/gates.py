@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 #: A gate is nearly shut below the first, and nearly open above the second.
 SHUT, OPEN = 0.1, 0.9
 
+#: Distance between the lines of neighboring gates in a panel, in layers: their bars of deviation stand side by side.
+_BESIDE = 0.14
+
 #: The measured norms -> titles of their states in the figure.
 _NORMS = {"cell_norm": "cell state", "output_norm": "output"}
 
@@ -262,12 +265,11 @@ def _draw_cells(figure: SubFigure, report: StackReport) -> None:
     names += _NORMS.values()
     # A column for each side, with two panels one above the other.
     for (side, rows), (upper, lower) in zip(report.rows.items(), grid.T, strict=True):
-        lines: list[Line2D] = []
-        for gate in rows[0].gates:
-            lines.append(_draw_band(upper, rows, [row.gates[gate] for row in rows], len(lines)))
-        for norm in _NORMS:
-            lines.append(_draw_band(lower, rows, [row.norms[norm] for row in rows], len(lines)))
-        finish_panel(upper, title=side, x_label="", y_label="gate")
+        gates = [[row.gates[gate] for row in rows] for gate in rows[0].gates]
+        norms = [[row.norms[norm] for row in rows] for norm in _NORMS]
+        lines = _draw_means(upper, rows, gates, 0)
+        lines += _draw_means(lower, rows, norms, len(gates))
+        finish_panel(upper, title=side, x_label="", y_label="gate, mean and deviation")
         upper.set_ylim(0, 1)
         has_two_cells = any(row.cell for row in rows)
         label = "layer (halves: the cell between its attentions)" if has_two_cells else "layer"
@@ -277,18 +279,25 @@ def _draw_cells(figure: SubFigure, report: StackReport) -> None:
     draw_legend(figure, lines, names, columns=len(lines))
 
 
-def _draw_band(axes: Axes, rows: Sequence[CellStatistics], values: Sequence[MeanAndDeviation], number: int) -> Line2D:
-    """Draw the mean of each cell as line ``number``, with a band of one standard deviation; return the line."""
-    # The cell between the attentions is drawn half a layer before the other, to its left.
-    places = []
-    for row in rows:
-        places.append(row.layer - 0.5 if row.cell == "a" else row.layer)
-    means = [value.mean for value in values]
-    line = draw_line(axes, list(zip(places, means, strict=True)), number)
-    lowest = [value.mean - value.deviation for value in values]
-    highest = [value.mean + value.deviation for value in values]
-    axes.fill_between(places, lowest, highest, color=line.get_color(), alpha=0.1)
-    return line
+def _draw_means(
+    axes: Axes, rows: Sequence[CellStatistics], measures: Sequence[Sequence[MeanAndDeviation]], first: int
+) -> list[Line2D]:
+    """Draw the mean of each measure of the cells, with bars of one standard deviation; return the lines.
+
+    The lines have the numbers from ``first`` on.
+    """
+    lines = []
+    for number, values in enumerate(measures):
+        beside = _BESIDE * (number - (len(measures) - 1) / 2)
+        # The cell between two attentions is drawn half a layer below the other.
+        places = [row.layer + beside - (0.5 if row.cell == "a" else 0) for row in rows]
+        means = [value.mean for value in values]
+        line = draw_line(axes, list(zip(places, means, strict=True)), first + number)
+        lowest = [value.mean - value.deviation for value in values]
+        highest = [value.mean + value.deviation for value in values]
+        axes.vlines(places, lowest, highest, colors=line.get_color(), linewidth=1)
+        lines.append(line)
+    return lines
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

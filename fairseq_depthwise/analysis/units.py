@@ -29,7 +29,7 @@ from fairseq_depthwise.analysis.analysis import (
 )
 from fairseq_depthwise.analysis.diversity import OUTPUTS, compute_attention_maps, measure_diversity
 from fairseq_depthwise.analysis.loaded_model import LoadedModel
-from fairseq_depthwise.figures import write_figure
+from fairseq_depthwise.figures import make_colormap, write_figure
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer
 from fairseq_depthwise.models.mute.order import penalty
 from fairseq_depthwise.options import between
@@ -211,7 +211,7 @@ def write_weights(path: str, titles: Sequence[str], reports: Sequence[UnitReport
         for row in report.layers:
             weights += row.weights
     # One scale for all models, so that their colors can be compared.
-    low, high = min(0.0, *weights), max(weights)
+    low, high = min(weights), max(map(abs, weights))
 
     def draw(figure: Figure) -> None:
         panels = figure.subplots(1, len(reports), squeeze=False, width_ratios=depths)[0]
@@ -232,35 +232,37 @@ def _draw_weights(axes: Axes, report: UnitReport, low: float, high: float) -> An
     """Draw the weights of a model, units x layers, with colors from ``low`` to ``high``, and return the image."""
     weights = np.array([row.weights for row in report.layers]).T  # I x L
     units, layers = weights.shape
-    image = axes.imshow(weights, vmin=low, vmax=high, cmap="Blues", aspect="auto")
+    colors = make_colormap(low)
+    lowest = -high if low < 0 else 0
+    image = axes.imshow(weights, vmin=lowest, vmax=high, cmap=colors, aspect="auto", interpolation="none")
     axes.set(xlabel="layer", ylabel="place" if report.has_order else "unit")
     axes.set_xticks(range(layers), [str(layer + 1) for layer in range(layers)])
     axes.set_yticks(range(units), [str(unit + 1) for unit in range(units)])
     for (unit, layer), weight in np.ndenumerate(weights):
-        # Dark cells need light numbers.
-        color = "white" if weight - low > 0.6 * (high - low) else "black"
-        axes.text(layer, unit, f"{weight:.2f}", ha="center", va="center", color=color, fontsize=9)
+        axes.text(layer, unit, f"{weight:.2f}", ha="center", va="center", fontsize=9)
     return image
 
 
 def write_attention(path: str, titles: Sequence[str], reports: Sequence[UnitReport]) -> None:
-    """Draw the attention of every unit, one model below the other (Figure 5); weights below 0.05 stay white."""
+    """Draw the attention of every unit, one model below the other (Figure 5); weights below 0.05 are left out."""
     attentions = [report.attention for report in reports if report.attention is not None]
     words: list[str] = []
     for attention in attentions:
         words += attention.words
+    # One scale for all models, up to the largest weight that is drawn.
+    highest = max(float(attention.weights.max()) for attention in attentions)
     longest_sentence = max(len(attention.words) for attention in attentions)
     most_maps = max(len(attention.weights) for attention in attentions)
     # A panel grows with the sentence up to 9 inches; in longer sentences letters are smaller.
-    side = min(1.0 + 0.22 * longest_sentence, 9.0)
-    font_size = max(4, min(9, 130 * side / longest_sentence / 4))
+    side = min(0.4 + 0.17 * longest_sentence, 9.0)
+    font_size = max(4, min(9, 50 * side / longest_sentence))
 
     def draw(figure: Figure) -> None:
         bands = figure.subfigures(len(attentions), 1, squeeze=False)[:, 0]
         for band, title, attention in zip(bands, titles, attentions, strict=True):
             band.suptitle(f"{title}, layer {attention.layer}", parse_math=False)
             panels = band.subplots(1, most_maps, squeeze=False)[0]
-            _draw_attention(band, panels, attention, font_size)
+            _draw_attention(band, panels, attention, font_size, highest)
 
     label_size = _LETTER_WIDTH * max(map(len, words))
     width = most_maps * side + label_size + 1.2
@@ -268,19 +270,23 @@ def write_attention(path: str, titles: Sequence[str], reports: Sequence[UnitRepo
     write_figure(path, (width, height), draw)
 
 
-def _draw_attention(band: SubFigure, panels: Sequence[Axes], attention: SentenceAttention, font_size: float) -> None:
-    """Draw a panel for each unit, and leave the other panels empty."""
+def _draw_attention(
+    band: SubFigure, panels: Sequence[Axes], attention: SentenceAttention, font_size: float, highest: float
+) -> None:
+    """Draw a panel for each unit, with colors up to the weight ``highest``, and leave the other panels empty."""
     words, maps = attention.words, attention.weights.float()
     style: dict[str, Any] = {"fontsize": font_size, "parse_math": False}
     for axes in panels[len(maps) :]:
         axes.set_axis_off()
     for unit, (axes, weights) in enumerate(zip(panels, maps, strict=False)):
         visible = weights.masked_fill(weights < SHOWN_FROM, float("nan")).numpy()
-        image = axes.imshow(visible, vmin=0, vmax=1, cmap="Blues")
+        image = axes.imshow(visible, vmin=0, vmax=highest, cmap=make_colormap(0), interpolation="none")
         axes.set_title("all units" if len(maps) == 1 else f"unit {unit + 1}", fontsize=10)
         axes.set_xticks(range(len(words)), words, rotation=90, **style)
         # Only the first panel has the words at its side, too.
         axes.set_yticks(range(len(words)), words if unit == 0 else [""] * len(words), **style)
+    panels[0].set_ylabel("this word attends")
+    band.supxlabel("to this word", fontsize="medium")
     band.colorbar(image, ax=list(panels), label="attention weight")
 
 

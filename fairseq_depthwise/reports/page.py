@@ -10,16 +10,14 @@ from html import escape
 from string import Template
 from typing import Any
 
-from fairseq_depthwise.figures import MARKERS, style_of
-from fairseq_depthwise.reports.charts import draw_charts
+from fairseq_depthwise.figures import style_of
+from fairseq_depthwise.reports.charts import KINDS, MARKS, Chart, draw_charts
 from fairseq_depthwise.reports.training_hours import share_saved, training_time, why_not_comparable
 from fairseq_depthwise.reports.training_log import Run, Series
 from fairseq_depthwise.tables import shown
 
 #: Options that name the files of a run: they always differ between runs.
 _PATHS = ("--save-dir", "--restore-file", "--tensorboard-logdir", "--log-file")
-#: matplotlib's marker -> a similar character.
-_MARKS = dict(zip(MARKERS, "●■▲◆▼✚✖", strict=True))
 _PAGE = Template("""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -27,26 +25,39 @@ _PAGE = Template("""<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>$title</title>
 <style>
-body { margin: 0 auto; padding: 1rem; max-width: 76rem; background: white; font: 1rem/1.5 system-ui, sans-serif; }
+:root { color-scheme: light dark; --page: #ffffff; --text: #1f2328; --soft: #57606a; --rule: #d0d7de; }
+@media (prefers-color-scheme: dark) {
+  :root { --page: #0d1117; --text: #e6edf3; --soft: #9da7b3; --rule: #3d444d; }
+}
+body { margin: 0 auto; padding: 1rem; max-width: 76rem; background: var(--page); color: var(--text);
+  font: 1rem/1.5 system-ui, sans-serif; }
+h1, .legend { overflow-wrap: break-word; }
 h3 { font-size: 1rem; margin: 0; }
-ul { list-style: none; padding: 0; }
+.legend { display: flex; flex-wrap: wrap; gap: 0 1rem; list-style: none; margin: 0; padding: 0; font-size: .875rem; }
+.legend li { min-width: 0; }
+.kind { color: var(--soft); }
 div { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; }
-th, td { padding: .25rem 2rem .25rem 0; text-align: left; border-bottom: 1px solid lightgray; }
+th, td { padding: .25rem 1.25rem .25rem 0; text-align: left; border-bottom: 1px solid var(--rule); }
 th { font-weight: 400; }
 tr:first-child { font-weight: 700; }
 section { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 27rem), 1fr)); }
 figure { margin: 0; break-inside: avoid; }
 svg { width: 100%; height: auto; }
+.reading { pointer-events: all; }
+.reading rect { fill: none; }
+.reading path, .reading text { visibility: hidden; pointer-events: none; }
+.reading path { stroke: var(--text); stroke-width: .5; }
+.reading text { font: 9px system-ui, sans-serif; stroke: var(--page); stroke-width: 3px; paint-order: stroke; }
+.reading:hover path, .reading:hover text { visibility: visible; }
 </style>
 </head>
 <body>
 <h1>$title</h1>
 $tables
-<p>The table has the best loss, in bits, and the best BLEU of the validation set. Thin lines: training, beside
-validation with markers. Bands: one standard deviation. Dashed: growth to that many layers. Hours: of all GPUs, or of
-all processes on a CPU, in training steps; saved: of the first run's hours.</p>
-<ul>$legend</ul>
+<p>The table has the best loss, in bits, and the best BLEU of the validation set. Hours: of all GPUs, or of all
+processes on a CPU, in training steps; saved: of the first run's hours. Axes of losses are logarithmic. Point at a
+chart to see its values.</p>
 $charts
 </body>
 </html>
@@ -66,8 +77,7 @@ def make_page(names: Sequence[str], runs: Sequence[Run]) -> str:
     return _PAGE.substitute(
         title=escape(names[0] if len(names) == 1 else f"{len(names)} training runs"),
         tables="\n".join(tables),
-        legend=_make_legend(names),
-        charts=_make_sections(runs),
+        charts=_make_sections(names, runs),
     )
 
 
@@ -82,21 +92,23 @@ def _list_options(runs: Sequence[Run]) -> list[list[str]]:
     return lines
 
 
-def _make_legend(names: Sequence[str]) -> str:
+def _make_legend(names: Sequence[str], chart: Chart) -> str:
+    """Return the runs and the kinds of lines that a chart shows."""
     items = []
-    for number, name in enumerate(names):
+    for number in chart.runs:
         style = style_of(number)
-        mark = f'<span style="color: {style["color"]}">{_MARKS[style["marker"]]}</span>'
-        items.append(f"<li>{mark} {escape(name)}</li>")
-    return "".join(items)
+        mark = f'<span style="color: {style["color"]}">{MARKS[style["marker"]]}</span>'
+        items.append(f"<li>{mark} {escape(names[number])}</li>")
+    items += [f'<li class="kind">{KINDS[kind]}</li>' for kind in chart.kinds]
+    return f'<ul class="legend">{"".join(items)}</ul>'
 
 
-def _make_sections(runs: Sequence[Run]) -> str:
+def _make_sections(names: Sequence[str], runs: Sequence[Run]) -> str:
     """Return the charts of each section below its heading."""
     # Section -> its figures, in the order of the sections' first charts.
     figures: dict[str, str] = {}
     for chart in draw_charts(runs):
-        figure = f"<figure><h3>{escape(chart.title)}</h3>{chart.svg}</figure>"
+        figure = f"<figure><h3>{escape(chart.title)}</h3>{_make_legend(names, chart)}{chart.svg}</figure>"
         figures[chart.section] = figures.get(chart.section, "") + figure
     sections = [f"<h2>{name}</h2><section>{of_section}</section>" for name, of_section in figures.items()]
     return "\n".join(sections)
@@ -155,7 +167,7 @@ def summarize(run: Run, first: Run | None = None) -> dict[str, Any]:
         "loss": loss,
         "perplexity": _find_perplexity(run, loss),
         "bleu": _find_best(run.get_series("bleu", validation=True), max),
-        "learning_rate": rates[-1] if rates else None,
+        "peak_learning_rate": max(rates, default=None),
         "not_finite": _count_not_finite(run),
     }
 

@@ -103,6 +103,11 @@ def languages_of(task: FairseqTask) -> tuple[str, str]:
     return options.source_lang, options.target_lang
 
 
+def known_languages(task: FairseqTask) -> list[str]:
+    """Return the languages between which a multilingual model translates; none for a model of one direction."""
+    return list(task.langs) if isinstance(task, TranslationMultiSimpleEpochTask) else []
+
+
 def task_for(task: FairseqTask, source_lang: str, target_lang: str) -> FairseqTask:
     """Return ``task`` for another direction; a model built with either task works with both.
 

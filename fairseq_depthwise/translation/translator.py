@@ -17,7 +17,7 @@ from fairseq_compat.provenance import file_digest
 from fairseq_depthwise.translation import checkpoint_models
 from fairseq_depthwise.translation.direction import Direction, Hypothesis, Piece, Translation
 from fairseq_depthwise.translation.export_formats import format_of_graphs
-from fairseq_depthwise.translation.languages import languages_of
+from fairseq_depthwise.translation.languages import known_languages, languages_of
 from fairseq_depthwise.translation.loaded_models import ModelRequest
 from fairseq_depthwise.translation.translation_options import BeamOptions, TextOptions, TranslatorOptions
 
@@ -73,6 +73,11 @@ class LoadedTranslator:
     def languages(self) -> tuple[str, str]:
         """Source and target language of lines, unless :meth:`translate` is given others."""
         return languages_of(self._loaded.task)
+
+    @property
+    def known_languages(self) -> list[str]:
+        """The languages that a multilingual model may be given; none for a model of one direction."""
+        return known_languages(self._loaded.task)
 
     def digests(self) -> dict[str, Any]:
         """Return digests of the models, the subword files and the dictionaries, by name.

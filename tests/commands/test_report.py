@@ -95,7 +95,7 @@ def test_numbers(run_of: Document) -> None:
         "hours": None, "trained_on": None, "percent_saved": None, "hours_not_comparable": None,
         "words_per_second": 900.5,
         "loss": {"value": 4.5, "update": 2}, "perplexity": 22.6, "bleu": {"value": 3.5, "update": 2},
-        "learning_rate": 0.001, "not_finite": {"loss": 1},
+        "peak_learning_rate": 0.001, "not_finite": {"loss": 1},
     }  # fmt: skip
 
 
@@ -174,6 +174,9 @@ def test_the_page_of_several_runs(tmp_path: Path, printed: Callable[..., str]) -
         "Depth", "Speed", "Encoder forget gate", "Permutation penalty", "&lt;b&gt; penalty",
     ]  # fmt: skip
     assert len(re.findall(">17</text>", content)) == 10, "the depth above each growth, in the charts that have the run"
+    assert content.count('<ul class="legend">') == content.count("<h3>"), "beside each chart"
+    assert "update 599</tspan>" in content, "the point under the pointer"
+    assert "#000000" not in content, "which is not seen on a dark page"
     assert "Options that differ: 8" in content
     points = [path.count("L") for path in re.findall(r' d="(.*?)"', content, re.DOTALL)]
     assert 400 < max(points) <= 1001, "of 5,999; a band has those of both sides"

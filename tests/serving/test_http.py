@@ -87,6 +87,7 @@ def test_a_stream_has_a_line_as_soon_as_it_is_translated(slow: FakeTranslator) -
 def test_health_metrics_and_description(client: Client) -> None:
     status, document, _ = client.send(method="GET", path="/health")
     assert (status, document["status"], document["target_lang"]) == (200, "ok", "tgt")
+    assert document["languages"] == ["src", "tgt", "xx"]
     before = client.metric('requests_total{status="200"}'), client.metric("request_seconds_count")
     client.translate("ab", "cd")
     after = client.metric('requests_total{status="200"}'), client.metric("request_seconds_count")
@@ -99,14 +100,15 @@ def test_health_metrics_and_description(client: Client) -> None:
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 def test_page_in_a_browser(client: Client, tmp_path: Path) -> None:
-    """Its script runs under its own policy and asks the server how many translations there are."""
+    """Its script runs under its own policy and asks the server how many translations there are, and what languages."""
     picture = tmp_path / "page.png"
     command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
                "--virtual-time-budget=5000", f"--screenshot={picture}", "--dump-dom"]  # fmt: skip
     shown = subprocess.run(
         [*command, f"http://127.0.0.1:{client.port}/"], capture_output=True, text=True, timeout=PATIENCE, check=True
     )
-    assert re.search(r'<select[^>]*id="nbest".*?(<option.*?){3}</select>', shown.stdout, re.DOTALL)
+    for choice in ("nbest", "source", "target"):
+        assert re.search(rf'<select[^>]*id="{choice}".*?(<option.*?){{3}}</select>', shown.stdout, re.DOTALL)
     assert picture.stat().st_size > 5000
 
 

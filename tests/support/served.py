@@ -34,6 +34,7 @@ class FakeTranslator:
     """
 
     languages = ("src", "tgt")
+    known_languages = ("src", "tgt", "xx")
     options = TranslatorOptions(nbest=3)
     free = 0
     pause = 0.0

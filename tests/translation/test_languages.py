@@ -49,6 +49,7 @@ def test_direction_must_be_said_where_there_are_several(data: str, tmp_path: Pat
             loaded(path, data, **given)
     assert loaded(path, data, source_lang="l0").languages == ("l0", "en")
     assert loaded(path, data, target_lang="l1").languages == ("en", "l1")
+    assert sorted(loaded(path, data, target_lang="l1").known_languages) == ["en", "l0", "l1"]
 
 
 @pytest.mark.parametrize("recorded", [True, False])
@@ -58,7 +59,8 @@ def test_a_model_of_one_direction(recorded: bool, tmp_path: Path) -> None:
         state = checkpoints.load_checkpoint(path)
         state["cfg"]["task"]["source_lang"] = state["cfg"]["task"]["target_lang"] = None
         checkpoints.save(state, path)
-    assert loaded(path, data, source_lang="src", target_lang="tgt").languages == ("src", "tgt")
+    translator = loaded(path, data, source_lang="src", target_lang="tgt")
+    assert (translator.languages, translator.known_languages) == (("src", "tgt"), [])
     with pytest.raises(UserError, match=r"--source-lang tgt, --target-lang src: .* from src to tgt"):
         loaded(path, data, source_lang="tgt", target_lang="src")
     with pytest.raises(UserError, match=r"--target-lang en: .* from src to tgt"):

@@ -181,6 +181,7 @@ class Service:
                 "status": "failed" if self._searching.done() else "ok",
                 "source_lang": source,
                 "target_lang": target,
+                "languages": translator.known_languages,
                 "nbest": nbest,
                 "most_nbest": translator.options.nbest,
                 "waiting_lines": self._batcher.waiting,

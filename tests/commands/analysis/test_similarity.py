@@ -35,7 +35,7 @@ def test_forms_agree(
             values = [layer[measure] for measure in MEASURES]
             assert row == [str(layer["layer"]), *("-" if one is None else f"{one:.3f}" for one in values)]
             assert all(value is None or -1 <= value <= 1 + 1e-9 for value in values)
-    for text in ("mute_transformer.pt", "cosine similarity", "to the embedding", "decoder layer"):
+    for text in ("mute_transformer", "cosine similarity", "to the embedding", "decoder layer"):
         assert f">{text}<" in figure_in(tmp_path / "figure.svg").decode()
 
 

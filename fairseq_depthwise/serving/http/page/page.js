@@ -12,8 +12,8 @@ function make(tag, text, attributes = {}) {
 
 function languages() {
   const chosen = {};
-  if (by("source").value.trim()) chosen.source_lang = by("source").value.trim();
-  if (by("target").value.trim()) chosen.target_lang = by("target").value.trim();
+  if (by("source").value) chosen.source_lang = by("source").value;
+  if (by("target").value) chosen.target_lang = by("target").value;
   return chosen;
 }
 
@@ -52,6 +52,7 @@ by("form").addEventListener("submit", async (event) => {
   if (running) return running.abort();
   const lines = by("text").value.split(/\r?\n/).filter((line) => line.trim());
   by("error").textContent = by("status").textContent = "";
+  by("about").hidden = true;
   by("results").replaceChildren();
   if (!lines.length) { by("error").textContent = "There is no text; type a sentence."; return; }
   running = new AbortController();
@@ -64,6 +65,7 @@ by("form").addEventListener("submit", async (event) => {
     const body = { lines, nbest: Number(by("nbest").value), stream: true, ...chosen };
     for await (const found of documents(await post("/translate", body, running.signal))) {
       by("results").append(card(lines[done], found, chosen));
+      by("about").hidden = false;
       done += 1;
       by("status").textContent = `${done} of ${lines.length} lines`;
     }
@@ -109,9 +111,7 @@ function card(line, found, chosen) {
       make("td", hypothesis.text, { class: "text", dir: "auto" }), cell);
     table.tBodies[0].append(row);
   });
-  const wide = make("div", undefined, { class: "wide" });
-  wide.append(table);
-  item.append(wide, place);
+  item.append(...scrolled(table, "Translations"), place);
   return item;
 }
 
@@ -136,17 +136,21 @@ async function toggle(place, row, button, request) {
 function picture(found) {
   const parts = [make("h3", "Attention of the last decoder layer to the source, in percent")];
   if (found.models > 1) parts.push(make("p", `Of the first of ${found.models} models.`, { class: "soft" }));
-  parts.push(heat(found.source, found.target, found.attention, (weight) => weight,
+  parts.push(...heat(found.source, found.target, found.attention, (weight) => weight,
     (weight) => (weight >= 0.095 ? String(Math.round(100 * weight)) : ""), (weight) => `${Math.round(100 * weight)} %`));
   if (found.gates) {
     const sides = make("div", undefined, { class: "gates" });
-    for (const [side, rows] of Object.entries(found.gates)) sides.append(bars(side, rows));
+    for (const [side, rows] of Object.entries(found.gates)) {
+      const part = make("div");
+      part.append(...scrolled(bars(side, rows), `Gates of the ${side}`));
+      sides.append(part);
+    }
     parts.push(make("h3", "Mean gates of the depth-wise LSTM, by layer"), sides);
   }
   if (found.units) {
     const most = Math.max(...found.units.flat().map(Math.abs), 1e-9);
     const name = (number) => number.toFixed(2);
-    parts.push(make("h3", "Weights of the units, by encoder layer"), heat(found.units[0].map((_, unit) => `unit ${unit + 1}`),
+    parts.push(make("h3", "Weights of the units, by encoder layer"), ...heat(found.units[0].map((_, unit) => `unit ${unit + 1}`),
       found.units.map((_, layer) => `layer ${layer + 1}`), found.units, (weight) => Math.abs(weight) / most, name, name));
   }
   return parts;
@@ -174,9 +178,23 @@ function heat(columns, rows, values, strength, text, label) {
     });
     table.tBodies[0].append(line);
   });
-  const wide = make("div", undefined, { class: "wide", tabindex: "0", role: "region", "aria-label": "Table, scrolls" });
+  return scrolled(table, "Table");
+}
+
+// A table that scrolls sideways if it is wider than the page, faded where it goes on, below a line that says so.
+function scrolled(table, name) {
+  const wide = make("div", undefined, { class: "wide", tabindex: "0", role: "region", "aria-label": name });
+  const hint = make("p", "The table goes on to the right: scroll it sideways.", { class: "soft" });
+  const show = () => {
+    const hidden = wide.scrollWidth - wide.clientWidth;
+    hint.hidden = hidden < 2;
+    wide.classList.toggle("more", hidden - wide.scrollLeft >= 2);
+  };
+  hint.hidden = true;
   wide.append(table);
-  return wide;
+  wide.addEventListener("scroll", show);
+  new ResizeObserver(show).observe(wide);
+  return [hint, wide];
 }
 
 function bars(side, rows) {
@@ -205,11 +223,15 @@ function bars(side, rows) {
   try {
     const found = await (await fetch("/health")).json();
     by("languages").textContent = `from ${found.source_lang} into ${found.target_lang}`;
-    by("source").placeholder = found.source_lang;
-    by("target").placeholder = found.target_lang;
+    // A model of one direction has no choice of languages.
+    for (const [id, language] of [["source", found.source_lang], ["target", found.target_lang]]) {
+      by(id).replaceChildren(...found.languages.map((name) => make("option", name)));
+      if (found.languages.length) by(id).value = language;
+      by(id).parentElement.hidden = !found.languages.length;
+    }
     const counts = Array.from({ length: found.most_nbest }, (_, number) => make("option", String(number + 1)));
     by("nbest").replaceChildren(...counts);
-    by("nbest").value = String(Math.min(4, found.most_nbest));
+    by("nbest").value = String(found.nbest);
   } catch (error) {
     by("error").textContent = explained(error);
   }
