@@ -15,7 +15,7 @@ from typing import Any
 from fairseq_compat.errors import UserError
 from fairseq_compat.patches.saving import get_patience_counts
 from fairseq_compat.patching import Overlay, as_configuration, patch, replaces
-from fairseq_compat.process import keep_freed_memory
+from fairseq_compat.process import describe_waiting, keep_freed_memory
 
 logger = logging.getLogger(__name__)
 
@@ -195,6 +195,20 @@ def reuse_freed_memory(cfg: Any) -> None:
 
     if cfg.common.cpu or not torch.cuda.is_available():
         keep_freed_memory()
+
+
+@patch("fairseq_cli.train", before="main")
+def log_how_threads_wait(cfg: Any) -> None:
+    """Beside one busy process, a training on two cores falls to an eighth of its speed, and no line says why.
+
+    Threads that wait for each other keep their cores busy for milliseconds, while the last one has to share its core.
+    Here they soon sleep (:mod:`fairseq_compat.process`), and a line of the log names the setting.
+    """
+    import torch
+
+    on_cpu = as_configuration(cfg).common.cpu or not torch.cuda.is_available()
+    if on_cpu and torch.get_num_threads() > 1:
+        logger.info("%d threads; %s", torch.get_num_threads(), describe_waiting())
 
 
 @patch("fairseq.distributed.utils", before="call_main")
