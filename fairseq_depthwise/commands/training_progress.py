@@ -23,6 +23,7 @@ from fairseq.distributed import utils as distributed
 from fairseq.logging import progress_bar
 from fairseq.tasks import translation
 
+from fairseq_compat.outputs import make_folder
 from fairseq_compat.patching import as_configuration
 
 #: The name of the log in --save-dir.
@@ -89,15 +90,16 @@ class Progress:
         self._first_update = 0
         self._started = 0.0
         self._log: logging.Handler | None = None
-        path = common.log_file
-        if path is None and not cfg.checkpoint.no_save:
-            path = os.path.join(cfg.checkpoint.save_dir, LOG)
-        if path is not None and not self.is_file_of_fairseq and distributed.is_master(cfg.distributed_training):
+        if not distributed.is_master(cfg.distributed_training) or self.is_file_of_fairseq:
+            return
+        if common.log_file is not None:
+            self._open_log(common.log_file)
             common.log_file = None  # fairseq would write there, too
-            self._open_log(path)
+        elif not cfg.checkpoint.no_save:
+            make_folder("--save-dir", cfg.checkpoint.save_dir)
+            self._open_log(os.path.join(cfg.checkpoint.save_dir, LOG))
 
     def _open_log(self, path: str) -> None:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         self._log = logging.FileHandler(path, encoding="utf-8")  # which appends
         self._log.setFormatter(_JsonLines())
         self._log.addFilter(lambda record: record.name == _metrics_logger.name or record.module not in _SHOWING_METRICS)
