@@ -35,7 +35,7 @@ from fairseq_depthwise.analysis.units import SentenceAttention, UnitReport, Unit
 from fairseq_depthwise.figures import COLORS, MARKERS, write_figure
 from fairseq_depthwise.modules.stack import SIDES
 from fairseq_depthwise.optim.inverse_sqrt_restart import compute_rate
-from fairseq_depthwise.optim.restart_schedule import schedule_step
+from fairseq_depthwise.optim.restarts import schedule_step
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -46,7 +46,10 @@ class PatchingFinder:
 
     def _finds_patched_release(self) -> bool:
         if self._is_patched_release is None:  # computed once: hundreds of modules are imported
+            from fairseq_compat.process import sleep_while_waiting
             from fairseq_compat.versions import FAIRSEQ_VERSION, installed_version
+
+            sleep_while_waiting()  # fairseq imports PyTorch
 
             self._is_patched_release = installed_version("fairseq") == FAIRSEQ_VERSION
         return self._is_patched_release

@@ -69,6 +69,16 @@ def output_folder(option: str, path: str, kind: str, *, force: bool = False, inp
     return place
 
 
+def make_folder(option: str, path: str) -> None:
+    """Make a folder that is added to, unless it is there; raise UserError if it cannot be made."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except FileExistsError:
+        raise UserError(f"{option} {path} is not a folder; give another name") from None
+    except OSError as error:
+        raise UserError(f"{option} {path} cannot be made ({error.strerror}); give a folder elsewhere") from error
+
+
 def begin_folder(option: str, path: str, kind: str) -> str:
     """Make a folder for a command to work in, or take one of the same ``kind``, with its files; return its path.
 

@@ -1,15 +1,20 @@
-"""How this process treats freed memory on a CPU, and facts about its processor.
+"""How a process computes on a CPU: freed memory that it keeps, threads that wait, and facts about its processor.
 
-glibc, the C library of most Linux distributions, returns large freed blocks to the system: all above 32 MiB, smaller
-ones until it has adjusted its threshold to them. The system clears each page of the next block when it is first
+**Memory.** glibc, the C library of most Linux distributions, returns large freed blocks to the system: above 32 MiB all,
+smaller ones until it has adjusted its threshold to them. The system clears each page of the next block when it is first
 touched. A step of training or of a beam search frees and allocates blocks of the same sizes again and again; if they
 are kept, there are no such page faults (docs/training.md).
+
+**Threads.** PyTorch divides an operation among threads, which wait for each other at its end. Its OpenMP library,
+libgomp, lets them look for the others some 300,000 times before they sleep. If another process uses the core of the
+last thread, all other cores do nothing else in that time (docs/training.md).
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from functools import cache
 
 #: Parameters of mallopt, from glibc's malloc.h.
@@ -20,6 +25,28 @@ _LARGEST, _LARGEST_OF_OLDER = 2**31 - 1, 2**25
 
 #: If one of these is set, the user's choice stands.
 _VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+
+#: libgomp's variable: how often a waiting thread looks for the others before it sleeps. docs/training.md has the times.
+_SPIN_COUNT, _SPINS = "GOMP_SPINCOUNT", "2000"
+
+#: With one of these in the environment the user has decided how threads wait.
+_WAITING = (_SPIN_COUNT, "OMP_WAIT_POLICY")
+
+
+def sleep_while_waiting() -> None:
+    """Let PyTorch's threads sleep soon while they wait for each other, so that other processes slow them down less.
+
+    Call it before PyTorch is imported: libgomp reads the environment when it is loaded. Processes that this one starts
+    do the same. What the user has set holds.
+    """
+    if "torch" not in sys.modules and not any(name in os.environ for name in _WAITING):
+        os.environ[_SPIN_COUNT] = _SPINS
+
+
+def describe_waiting() -> str:
+    """Return a sentence on how the threads of this process wait."""
+    settings = [f"{name}={os.environ[name]}" for name in _WAITING if name in os.environ]
+    return f"threads that wait for each other spin as {' and '.join(settings) or 'libgomp decides'}"
 
 
 @cache  # once for a process

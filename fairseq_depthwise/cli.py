@@ -16,13 +16,14 @@ from typing import Any
 
 import fairseq_compat
 from fairseq_compat.commands.run import run_command, without_traceback_option
-from fairseq_compat.process import keep_freed_memory
+from fairseq_compat.process import keep_freed_memory, sleep_while_waiting
 from fairseq_compat.versions import fairseq_problem
 from fairseq_depthwise import register_with_fairseq
 from fairseq_depthwise.commands import fairseq_commands
 from fairseq_depthwise.commands.parsers import SubcommandParser
 
 fairseq_compat.install()  # for processes that a command starts, where Python reads no start-up hooks
+sleep_while_waiting()  # before a command imports PyTorch
 
 #: What each does, in the order of ``--help``, for which no module is imported.
 COMMANDS = {

@@ -6,13 +6,14 @@ Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph
 from __future__ import annotations
 
 import logging
+import math
 import os
 import random
 import resource
 import shutil
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy
@@ -32,6 +33,9 @@ logger = logging.getLogger(__name__)
 #: Validation metrics where higher, or lower, is better.
 _HIGHER_IS_BETTER = ("bleu", "accuracy", "acc", "f1", "chrf")
 _LOWER_IS_BETTER = ("loss", "nll_loss", "ppl", "wer", "uer", "cer")
+
+#: --bpe -> what marks a symbol as a part of a word, or the first part.
+_SUBWORD_MARKS = {"subword_nmt": "@@", "fastbpe": "@@", "sentencepiece": "\u2581"}
 
 #: --best-checkpoint-metric must be computed within this many sentences of a validation set.
 _MAX_TRIED_SENTENCES = 8
@@ -175,6 +179,57 @@ def _require_valid_bleu_options(cfg: Any) -> None:
         raise UserError(
             f"--eval-bleu-detok {tokenizer} with --eval-bleu-detok-args {arguments} cannot be set up: {named(error)}"
         ) from error
+
+
+@patch("fairseq_cli.train", before="train")
+def check_data_and_schedule(cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> None:
+    """A training on words is recorded as one on subwords, and a rate that never reaches ``--lr`` is not mentioned.
+
+    Such a model translates raw text badly: ``--bpe`` splits what it has seen whole. Here a dictionary without a single
+    subword is refused, and a warm-up that is longer than the training is a warning before the first update.
+    """
+    # fairseq calls this function once per epoch.
+    if getattr(trainer, "schedule_was_checked", False):
+        return
+    trainer.schedule_was_checked = True
+    _require_subwords(cfg.bpe, task)
+    warm_up = max(getattr(cfg.lr_scheduler, name, None) or 0 for name in ("warmup_updates", "warmup_steps"))
+    updates = _count_updates(cfg.optimization, trainer.get_num_updates(), epoch_itr)
+    if warm_up > updates and trainer.is_data_parallel_master:
+        logger.warning(
+            "this training ends after about %d updates, before its warm-up does (%d updates): the learning rate never "
+            "reaches --lr; give fewer --warmup-updates, or more --max-epoch or --max-update",
+            updates,
+            warm_up,
+        )
+
+
+def _require_subwords(options: Any, task: Any) -> None:
+    """Raise UserError if --bpe names subwords, and no symbol of the dictionaries is marked as a part of a word."""
+    name = getattr(options, "_name", None)
+    if name not in _SUBWORD_MARKS:
+        return
+    mark = getattr(options, "bpe_separator", _SUBWORD_MARKS[name])
+    symbols: list[str] = []
+    for side in ("source_dictionary", "target_dictionary"):
+        with suppress(NotImplementedError):  # tasks of speech have none
+            symbols += getattr(getattr(task, side), "symbols", ())
+    if symbols and not any(mark in symbol for symbol in symbols):
+        raise UserError(
+            f"--bpe {name} does not fit the data, whose dictionaries have no symbol with {mark}: its text was not "
+            "split into subwords; split it before fairseq-preprocess, or leave --bpe out"
+        )
+
+
+def _count_updates(options: Any, updates: int, epoch_itr: Any) -> float:
+    """Return after about how many updates a training ends that has done ``updates``; infinite without a limit."""
+    # Epochs are counted from 1; the one that follows may have begun.
+    left = math.inf
+    if options.max_epoch:
+        of_epoch = math.ceil(len(epoch_itr) / options.update_freq[-1])
+        in_this_epoch = of_epoch - math.ceil(epoch_itr.iterations_in_epoch / options.update_freq[-1])
+        left = in_this_epoch + (options.max_epoch - epoch_itr.next_epoch_idx) * of_epoch
+    return min(updates + left, options.max_update or math.inf)
 
 
 @patch("fairseq_cli.train", function="train")

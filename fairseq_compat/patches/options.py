@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fairseq_compat import UserError, import_hook
@@ -54,6 +54,9 @@ HELP_TEXTS = {
     ),
     ("EMAConfig", "store_ema"): "keep an exponential moving average of the model in each checkpoint",
 }
+
+#: How the architectures of the plugin beside this package begin, which fairseq does not know without ``--user-dir``.
+PLUGIN_ARCHITECTURES = ("depthwise_lstm_transformer", "linearized_transformer", "mute_transformer", "sdt_transformer")
 
 #: Accepted spellings of a boolean.
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -162,6 +165,7 @@ def fix_parsed_options(original: Any, parser: Any, input_args: Any = None, *args
     ``--arch`` is missing. Here only PyTorch/XLA has TPUs, ``--no-seed-provided`` is set, a missing ``--arch`` is named,
     and numbers that fill the memory or never end, such as ``--num-workers 99999``, are refused.
     """
+    _require_known_architecture(sys.argv[1:] if input_args is None else input_args)
     try:
         result = original(parser, input_args, *args, **kwargs)
     except RuntimeError as error:
@@ -177,6 +181,20 @@ def fix_parsed_options(original: Any, parser: Any, input_args: Any = None, *args
         options.tpu = False
     require_ranges(vars(options))
     return result
+
+
+def _require_known_architecture(words: Sequence[str]) -> None:
+    """Raise UserError if --arch names a model of the plugin that is not loaded; argparse would list all others."""
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--arch", "-a", nargs="?")
+    arch = parser.parse_known_args(words)[0].arch or ""
+    if arch.startswith(PLUGIN_ARCHITECTURES) and arch not in ARCH_MODEL_REGISTRY:
+        raise UserError(
+            f"--arch {arch} is not an architecture of fairseq; `fairseq-depthwise train` knows those of this plugin, "
+            "and lists them with --help"
+        )
 
 
 @patch("fairseq.options", function="get_validation_parser")

@@ -8,14 +8,16 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from fairseq_compat.errors import UserError
+from fairseq_compat.errors import UserError, mistake
+from fairseq_compat.outputs import make_folder
 from fairseq_compat.patches.saving import get_patience_counts
 from fairseq_compat.patching import Overlay, as_configuration, patch, replaces
-from fairseq_compat.process import keep_freed_memory
+from fairseq_compat.process import describe_waiting, keep_freed_memory
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +52,7 @@ def _lock_folder(folder: str, stack: ExitStack) -> None:
     """Lock a folder until the end of ``stack``; on file systems without locks, log a warning."""
     from filelock import FileLock, Timeout
 
-    os.makedirs(folder, exist_ok=True)
+    make_folder("--save-dir", folder)
     path = os.path.join(folder, LOCK)
     if os.path.isfile(path) and os.stat(path).st_nlink > 1:  # a hard link: locking would empty the other file
         os.remove(path)
@@ -82,6 +84,18 @@ def stop_finished_runs(original: Any, cfg: Any, trainer: Any, task: Any, epoch_i
         logger.info("nothing is left to train: the last %d validations, --patience, were no better", patience)
         return [None], True
     return original(cfg, trainer, task, epoch_itr)
+
+
+@patch("fairseq.trainer", function="Trainer.save_checkpoint")
+def save_no_crash_for_mistakes(original: Any, self: Any, filename: str, extra_state: Any) -> None:
+    """A mistake that shows in the first update, such as a criterion that the model refuses, leaves a ``crash.pt``.
+
+    It is as large as a checkpoint, and has nothing that was trained. Here only other errors leave one.
+    """
+    error = sys.exc_info()[1]
+    if os.path.basename(filename) == "crash.pt" and error is not None and mistake(error) is not None:
+        return
+    original(self, filename, extra_state)
 
 
 @patch("fairseq.logging.metrics", function="log_start_time")
@@ -195,6 +209,20 @@ def reuse_freed_memory(cfg: Any) -> None:
 
     if cfg.common.cpu or not torch.cuda.is_available():
         keep_freed_memory()
+
+
+@patch("fairseq_cli.train", before="main")
+def log_how_threads_wait(cfg: Any) -> None:
+    """Beside one busy process, a training on two cores falls to an eighth of its speed, and no line says why.
+
+    Threads that wait for each other keep their cores busy for milliseconds, while the last one has to share its core.
+    Here they soon sleep (:mod:`fairseq_compat.process`), and a line of the log names the setting.
+    """
+    import torch
+
+    on_cpu = as_configuration(cfg).common.cpu or not torch.cuda.is_available()
+    if on_cpu and torch.get_num_threads() > 1:
+        logger.info("%d threads; %s", torch.get_num_threads(), describe_waiting())
 
 
 @patch("fairseq.distributed.utils", before="call_main")

@@ -48,10 +48,20 @@ def run(options: argparse.Namespace) -> int:
 
         return agent.run(launcher_options, with_user_dir(fairseq_arguments, folder))
     sys.argv = [f"fairseq-{command}", *with_user_dir(options.arguments, folder)]
-    if command == "train" and rank.is_elastic_worker():
-        return rank.train()
+    if command == "train":
+        return _train()
     importlib.import_module(f"fairseq_cli.{command}").cli_main()
     return 0
+
+
+def _train() -> int:
+    from fairseq_depthwise.commands.training_progress import shown_training
+
+    with shown_training():
+        if rank.is_elastic_worker():
+            return rank.train()
+        importlib.import_module("fairseq_cli.train").cli_main()
+        return 0
 
 
 def with_user_dir(arguments: list[str], folder: str) -> list[str]:

@@ -1,7 +1,8 @@
-"""``report``: training runs as one page of figures and numbers.
+"""``report``: training runs as a table, or as one page of figures and numbers.
 
 example:
-  fairseq-depthwise report checkpoints/train.log --output report.html
+  fairseq-depthwise report checkpoints
+  fairseq-depthwise report checkpoints --output report.html
   fairseq-depthwise report baseline deeper --output both.html --json > both.json
 """
 
@@ -13,7 +14,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import output_file
 from fairseq_depthwise.figures import make_titles
@@ -29,19 +29,16 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="+",
         metavar="RUN",
-        help="a log of fairseq-train --log-format json, or the folder that holds it or TensorBoard's event files",
+        help="a log of fairseq-train, or a folder: --save-dir of fairseq-depthwise train, one with the logs of a run, "
+        "or one with TensorBoard's event files",
     )
-    parser.add_argument("--output", metavar="PAGE", help="the HTML page to write")
+    parser.add_argument("--output", metavar="PAGE", help="the HTML page to write; without it a table is printed")
     parser.add_argument("--force", action="store_true", help="replace PAGE if it exists")
-    parser.add_argument(
-        "--json", action="store_true", help="print all metrics as JSON; without --output, write no page"
-    )
+    parser.add_argument("--json", action="store_true", help="print all metrics as JSON instead of the table")
 
 
 def run(options: argparse.Namespace) -> None:
     page = options.output
-    if page is None and not options.json:
-        raise UserError("report needs --output PAGE.html, or --json for the numbers alone")
     if page is not None:
         page = output_file("--output", page, force=options.force, inputs=options.runs)
         require_extra("analysis", "matplotlib")
@@ -53,7 +50,8 @@ def run(options: argparse.Namespace) -> None:
     names = make_titles([_named_path(path) for path in options.runs])
     if page is not None:
         # The logs in folders, which are known by now, may not be the page either.
-        output_file("--output", page, force=True, inputs=[run.source for run in runs])
+        for run in runs:
+            output_file("--output", page, force=True, inputs=run.files)
         text = make_page(names, runs)
         with atomic_write(page) as file:
             file.write(text.encode())

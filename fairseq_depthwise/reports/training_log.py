@@ -1,11 +1,11 @@
-"""Read training runs: fairseq's JSON log (``--log-format json``), or event files of TensorBoard."""
+"""Read training runs: logs of fairseq in its formats json, simple and tqdm, or event files of TensorBoard."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,9 +19,15 @@ from fairseq_depthwise.options import require_extra
 #: fairseq's names of splits that are not validation: of every ``--log-interval`` updates, and of every epoch.
 TRAINING = ("train_inner", "train")
 
+#: The start of a line that is a message and not metrics, in the log of ``fairseq-depthwise train``.
+_MESSAGE = '{"time": '
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+) |grew the .* in [\d.]+ s; ([\d,]+) parameters")
 #: The last line of a training that was not interrupted.
 _ENDED = re.compile(r"done training in [\d.]+ seconds$")
+#: Metrics of --log-interval updates in the formats simple and tqdm: the epoch, and name=value with commas between.
+_INNER_METRICS = re.compile(r"epoch (\d+):(?: +\d+ / \d+ |.*\[[^],]*,[^],]*, )(\w+=[^]]*)")
+#: Metrics of an epoch or a validation in these formats: the epoch, the validation set, and | name value for each.
+_EPOCH_METRICS = re.compile(r"epoch (\d+)(?: \| valid on '([^']*)' subset)?((?: \| \w+ [^ |]+)+)$")
 #: In the line with all options: a choice, as 'model': {'_name': 'transformer', and a value, as 'seed': 1 or seed=1.
 _CHOICE = re.compile(r"'(\w+)': \{'_name': '(\w+)'")
 _OPTION = re.compile(r"\b([a-z]\w*)'?(?:: |=)('[^']*'|\[[^\]]*\]|\([^)]*\)|[^\s,{}()]+)")
@@ -75,7 +81,8 @@ class Run:
     """A training run, by one process or by several that continued from each other's checkpoints.
 
     Attributes:
-        source: the log, or the folder of event files.
+        source: the log, or the folder of several logs or of event files.
+        files: the logs, or the folder of event files.
         readings: the logged metrics, in order.
         options: options of the last process.
         updates: number of updates.
@@ -91,6 +98,7 @@ class Run:
     """
 
     source: str
+    files: list[str] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
     options: dict[str, str] = field(default_factory=dict)
     updates: int = 0
@@ -107,11 +115,23 @@ class Run:
 
     # --- reading ---
 
+    def read_file(self, log: Path) -> None:
+        """Read a log, without its damaged lines; tqdm ends lines with a carriage return."""
+        with open(log, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if len(line) < _LONGEST_LINE:
+                    with suppress(*_DAMAGE_ERRORS):
+                        self.read_line(line)
+
     def read_line(self, line: str) -> None:
         """Read a line of a log: options, metrics, parameters or nothing.
 
         A damaged line raises one of ``_DAMAGE_ERRORS``.
         """
+        if line.startswith(_MESSAGE):
+            # The log that fairseq-depthwise train writes.
+            self.read_line(json.loads(line)["message"] + "\n")
+            return
         json_start = line.find('{"')
         if "{'_name'" in line and line.endswith("}\n"):
             self._read_options(line)
@@ -123,6 +143,13 @@ class Run:
             self.counted = self.updates
         elif _ENDED.search(line):
             self.ended = True
+        elif match := _INNER_METRICS.search(line):
+            pairs = [pair.split("=") for pair in match[2].rstrip().split(", ")]
+            self._read_metrics({"epoch": match[1], **dict(pairs)})
+        elif match := _EPOCH_METRICS.search(line):
+            split = match[2] or TRAINING[1]
+            pairs = [pair.split(" ") for pair in match[3].removeprefix(" | ").split(" | ")]
+            self._read_metrics({"epoch": match[1], **{f"{split}_{name}": value for name, value in pairs}})
 
     def _read_options(self, line: str) -> None:
         """Read the options that a process logs when it starts."""
@@ -244,34 +271,54 @@ def _empty_series() -> Series:
 
 
 def read_run(path: str) -> Run:
-    """Read a log, the log of a folder, or the event files of a folder that has no log.
+    """Read a log, the log or logs of a folder, or the event files of a folder that has no log.
 
     Raises:
-        UserError: a folder has several logs and no train.log, or a log has no numbers.
+        UserError: a folder has no log, or logs of several runs; or a log has no numbers.
     """
-    run = Run(path)
     folder = Path(path)
-    if folder.is_dir():
-        logs = [file for file in folder.glob("*.log") if file.is_file()]
-        if folder / "train.log" in logs:
-            logs = [folder / "train.log"]
-        if not logs and any(folder.rglob("*tfevents*")):
-            _read_events(folder, run)
-            return run
-        if len(logs) != 1:
-            raise UserError(f"folder {path} has {len(logs)} files *.log and no train.log; name the log of the run")
-        run.source = str(logs[0])
-    with open(run.source, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            if len(line) < _LONGEST_LINE:
-                with suppress(*_DAMAGE_ERRORS):
-                    run.read_line(line)
+    if not folder.is_dir():
+        return _read_logs(path, [folder])
+    logs = [file for file in folder.glob("*.log") if file.is_file()]
+    if folder / "train.log" in logs:
+        logs = [folder / "train.log"]
+    if not logs and any(folder.rglob("*tfevents*")):
+        return _read_events(folder)
+    if not logs:
+        raise UserError(f"folder {path} has no log (*.log) and no event files; name the log of the run")
+    if len(logs) > 1:
+        logs = _in_order(path, logs)
+    return _read_logs(str(logs[0]) if len(logs) == 1 else path, logs)
+
+
+def _in_order(folder: str, logs: Sequence[Path]) -> list[Path]:
+    """Return the logs of a run that have numbers, from the first process to the last.
+
+    Raises:
+        UserError: they do not say that they are of one run, by their --save-dir.
+    """
+    runs = []
+    for log in logs:
+        run = Run(str(log))
+        run.read_file(log)
+        if run.readings:
+            runs.append((run.readings[0].update, log.stat().st_mtime, log, run.options.get("--save-dir")))
+    if len(runs) > 1 and (len({save_dir for *_, save_dir in runs}) > 1 or runs[0][-1] is None):
+        names = ", ".join(sorted(log.name for _, _, log, _ in runs))
+        raise UserError(f"folder {folder} has no train.log, and logs of several runs ({names}); name the log of a run")
+    return [log for _, _, log, _ in sorted(runs)] or list(logs[:1])
+
+
+def _read_logs(source: str, logs: Sequence[Path]) -> Run:
+    run = Run(source, files=[str(log) for log in logs])
+    for log in logs:
+        run.read_file(log)
     if not run.readings:
-        raise UserError(f"{run.source} has no losses; report reads the logs of fairseq-train --log-format json")
+        raise UserError(f"{logs[0]} has no losses; report reads the logs of fairseq-train, all but --log-format none")
     return run
 
 
-def _read_events(folder: Path, run: Run) -> None:
+def _read_events(folder: Path) -> Run:
     """Read ``--tensorboard-logdir``, which has a folder for each split."""
     require_extra("tensorboard", "tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -289,5 +336,7 @@ def _read_events(folder: Path, run: Run) -> None:
         is_epoch = split == TRAINING[1]  # logged after the others
         return update, is_epoch, split
 
+    run = Run(str(folder), files=[str(folder)])
     for update, split in sorted(readings, key=order):
         run.add(split, update, readings[update, split])
+    return run

@@ -139,6 +139,46 @@ def test_damaged_lines_are_skipped(damaged: str, run_of: Document) -> None:
     assert run["series"]["train_inner"]["loss"] == {"updates": [1, 2], "seconds": [1, 2], "values": [None, 5]}
 
 
+SIMPLE = (
+    "2026-01-31 | INFO | train_inner | epoch 001:     10 / 74 loss=5.5, wps=900.5, num_updates=10, depth=2, wall=9\n"
+    "2026-01-31 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 4.5 | bleu 3.5 | num_updates 10\n"
+    "2026-01-31 | INFO | train | epoch 001 | loss 5 | num_updates 20 | depth 2 | train_wall 7 | wall 19\n"
+    "epoch 002:     10 / 74 loss=3, wps=800, num_updates=30, depth=4, wall=30\n"  # in --log-file
+)
+#: Bars of a terminal, as tee and script write them: each is shown several times, with the metrics of the last update.
+TQDM = (
+    "\repoch 001:   0%|          | 0/74 [00:00<?, ?it/s]\repoch 001:  14%|█▎        | 10/74 [00:04<00:05,  7.4it/s, "
+    "loss=5.5, wps=900.5, num_updates=10, depth=2, wall=9]\repoch 001:  15%|█▎        | 11/74 [00:04<00:05,  7.4it/s, "
+    "loss=5.5, wps=900.5, num_updates=10, depth=2, wall=9]\repoch 001 | valid on 'valid' subset: 0%| | 0/4 [00:00<?, ?i"
+    "t/s]\n" + "\n".join(SIMPLE.splitlines()[1:3]) + "\repoch 002:  14%|█▎  | 10/74 [00:04<00:05,  1.35s/it, loss=3, "
+    "wps=800, num_updates=30, depth=4, wall=30]"
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("log", [SIMPLE, TQDM], ids=["simple", "tqdm"])
+def test_formats_without_json(log: str, run_of: Document) -> None:
+    run = run_of(begun(), log)
+    assert {split: values["loss"]["values"] for split, values in run["series"].items()} == {
+        "train_inner": [5.5, 3], "valid": [4.5], "train": [5],
+    }  # fmt: skip
+    assert run["series"]["train_inner"]["loss"]["seconds"] == [9, 30]
+    assert (run["summary"]["bleu"]["value"], run["summary"]["words_per_second"]) == (3.5, 850.25)
+    assert run["summary"]["grown_after"] == [20]
+
+
+def test_several_logs_of_a_run(tmp_path: Path, document: Document, refusal: Callable[..., str]) -> None:
+    """As a scheduler writes them, one for each job; their names say nothing of their order."""
+    options = "{'_name': None, 'checkpoint': {'_name': None, 'save_dir': 'checkpoints'}}"
+    write(tmp_path / "jobs" / "b.log", line(options), inner(1), inner(2))
+    write(tmp_path / "jobs" / "a.log", line(options), inner(3, 1), inner(4, 2))
+    write(tmp_path / "jobs" / "errors.log", "a warning\n")
+    (run,) = document("report", tmp_path / "jobs")["runs"]
+    assert run["series"]["train_inner"]["loss"]["updates"] == [1, 2, 3, 4]
+    assert run["summary"]["continued_after"] == [2]
+    write(tmp_path / "jobs" / "c.log", line(options.replace("checkpoints", "other")), inner(5))
+    assert "c.log" in refusal("report", tmp_path / "jobs")
+
+
 def test_event_files_show_what_the_log_shows(tmp_path: Path, document: Document) -> None:
     lines = [inner(1, depth=2), inner(2, depth=4), valid(2)]
     for split, updates in (("train_inner", (1, 2)), ("valid", (2,))):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fairseq_compat import import_hook
+from fairseq_compat import import_hook, process
 from fairseq_compat.patches import PATCHES
 from fairseq_compat.patching import Patch
 
@@ -70,6 +72,27 @@ def test_starting_python_loads_the_hook_once_and_none_of_the_packages(run_python
     }  # fmt: skip
     assert not {"torch", "numpy", "hydra", "omegaconf", "sacrebleu"}.intersection(loaded)
     assert other == [loaded, finders]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="libgomp is the OpenMP library of PyTorch for Linux")
+@pytest.mark.parametrize("command", ["fairseq_cli", "fairseq_depthwise.cli"])
+def test_waiting_threads_of_a_command_sleep_soon(command: str, run_python: RunPython) -> None:
+    """PyTorch's OpenMP library prints what it has read when PyTorch is imported."""
+    shown = run_python(f"import {command}, torch", env={"OMP_DISPLAY_ENV": "verbose"}).stderr
+    (spins,) = re.findall(r"GOMP_SPINCOUNT = '(\d+)'", shown)
+    assert 0 < int(spins) < 300_000, "the default"
+
+
+@pytest.mark.parametrize(
+    ("variables", "changed"), [({}, True), ({"GOMP_SPINCOUNT": "7"}, False), ({"OMP_WAIT_POLICY": "active"}, False)]
+)
+def test_how_threads_wait_is_the_users_choice(
+    variables: dict[str, str], changed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(variables))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    process.sleep_while_waiting()
+    assert (os.environ != variables) is changed
 
 
 def test_a_check_is_called_before_a_function_with_the_arguments_that_it_names() -> None:

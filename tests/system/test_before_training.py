@@ -81,3 +81,50 @@ def test_a_trial_changes_nothing_of_what_is_trained(
         torch.load(tmp_path / name / "checkpoint_last.pt", weights_only=False)["model"] for name in ("tried", "untried")
     )
     assert all(torch.equal(tried[name], untried[name]) for name in untried)
+
+
+def test_subwords_that_the_data_does_not_have(
+    refusal: Callable[..., str], training: list[object], tmp_path: Path
+) -> None:
+    (tmp_path / "codes").write_text("#version: 0.2\nw 1\n", encoding="utf-8")
+    subwords = ["--bpe", "subword_nmt", "--bpe-codes", tmp_path / "codes"]
+    sentence = refusal(*training, *subwords, "--save-dir", tmp_path / "run")
+    assert "--bpe subword_nmt" in sentence
+    assert "@@" in sentence
+
+
+def test_a_warm_up_that_does_not_end_is_a_warning(
+    run_command: RunCommand, training: list[object], tmp_path: Path
+) -> None:
+    """An epoch has 10 updates."""
+    options = ["--lr-scheduler", "inverse_sqrt", "--save-dir", tmp_path / "run", "--disable-validation", "--no-save"]
+    for warm_up, warns in ((11, True), (10, False)):
+        log = run_command(*training, *options, "--warmup-updates", warm_up).stderr
+        before, _, after = log.partition("num_updates=1,")
+        assert after
+        assert ("--warmup-updates" in before) is warns
+
+
+@pytest.mark.parametrize(
+    ("command", "folder"),
+    [
+        (["fairseq-train"], "file"),
+        (["fairseq-depthwise", "train"], "file/folder"),
+        (["fairseq-depthwise", "train"], "/proc/folder"),
+    ],
+)
+def test_a_save_dir_that_cannot_be(
+    command: list[str], folder: str, refusal: Callable[..., str], training: list[object], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    assert f"--save-dir {tmp_path / folder}" in refusal(*command, *training[1:], "--save-dir", tmp_path / folder)
+
+
+def test_a_mistake_leaves_no_crash(
+    refusal: Callable[..., str], copy_reverse_data: Path, tiny_model_options: Callable[[str], list[str]], tmp_path: Path
+) -> None:
+    model = tiny_model_options("mute_transformer_sequential")
+    options = ["--cpu", "--optimizer", "adam", "--batch-size", 64, "--save-dir", tmp_path / "run"]
+    sentence = refusal("fairseq-depthwise", "train", copy_reverse_data, *model, *options)
+    assert "--criterion label_smoothed_cross_entropy_with_auxiliary" in sentence
+    assert not list((tmp_path / "run").glob("*.pt"))

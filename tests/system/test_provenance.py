@@ -20,7 +20,8 @@ RunCommand = Callable[..., CompletedProcess[str]]
 PLUGIN = Path(fairseq_depthwise.__file__).parent
 ARCH = "depthwise_lstm_transformer"
 UPDATE = "--optimizer adam --lr 0.005 --max-tokens 500 --no-epoch-checkpoints --cpu --max-update"
-TEXT = "--tokenizer space --bpe subword_nmt --bpe-codes {codes} --source-lang src --target-lang tgt"
+#: All words of the data begin with the separator: a dictionary without any is refused.
+TEXT = "--tokenizer space --bpe subword_nmt --bpe-codes {codes} --bpe-separator w --source-lang src --target-lang tgt"
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ REFUSED = {
     "generate, older languages": ("generate {data} --path {model}:{swapped} --cpu", "--source-lang tgt"),
     "generate": ("generate {permuted_bin} --path {model} --cpu", "source dictionary"),
     "interactive, separator": (
-        "interactive {data} --path {model} {text} --bpe-separator ## --cpu", "--bpe-separator @@"
+        "interactive {data} --path {model} {text} --bpe-separator ## --cpu", "--bpe-separator w"
     ),
     "generate, stock": ("fairseq-generate {permuted_bin} --path {stock} --cpu", "source dictionary"),
     "validate": (

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fairseq import models, options
 from fairseq.logging import progress_bar
 
+import fairseq_depthwise
 from fairseq_compat import UserError
 from fairseq_compat.patches.options import parse_bool
 
@@ -63,3 +65,16 @@ def test_a_training_needs_an_architecture(stock_data: Path) -> None:
 
     with pytest.raises(UserError, match=r"^--arch"):
         of_fairseq.parse_args_and_arch(of_fairseq.get_training_parser(), [str(stock_data)])
+
+
+def test_architectures_of_the_plugin_are_known_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    fairseq_depthwise.register_with_fairseq()
+    known = models.ARCH_MODEL_REGISTRY
+    of_plugin = [arch for arch, model in known.items() if model.__module__.startswith("fairseq_depthwise.")]
+    assert of_plugin
+    without = {arch: model for arch, model in known.items() if arch not in of_plugin}
+    monkeypatch.setattr(models, "ARCH_MODEL_REGISTRY", without)
+    parser = options.get_training_parser()
+    for arch in of_plugin:
+        with pytest.raises(UserError, match=f"--arch {arch} .*fairseq-depthwise train"):
+            options.parse_args_and_arch(parser, ["data-bin", "--arch", arch])
