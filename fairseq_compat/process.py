@@ -1,7 +1,7 @@
 """How a process computes on a CPU: freed memory that it keeps, threads that wait, and facts about its processor.
 
-**Memory.** glibc, the C library of most Linux distributions, returns large freed blocks to the system: above 32 MiB all,
-smaller ones until it has adjusted its threshold to them. The system clears each page of the next block when it is first
+**Memory.** glibc, the C library of most Linux distributions, returns large freed blocks to the system: all above
+32 MiB, smaller ones until it has adjusted its threshold. The system clears each page of the next block when it is first
 touched. A step of training or of a beam search frees and allocates blocks of the same sizes again and again; if they
 are kept, there are no such page faults (docs/training.md).
 
