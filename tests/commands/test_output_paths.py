@@ -111,7 +111,7 @@ def test_what_is_read_is_not_replaced(command: str, tree: Path, capsys: pytest.C
     (tree / "run" / "train.log").write_text('{"loss": 5, "num_updates": 10, "wall": 3}\n')
     before = contents(tree)
     assert cli.main([*command.split(), "--force"]) == 1
-    assert "read; give another name" in capsys.readouterr().err
+    assert "give another name" in capsys.readouterr().err
     assert contents(tree) == before
 
 

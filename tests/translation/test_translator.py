@@ -58,7 +58,7 @@ def test_arguments_of_a_call_fit_each_other(data: str, tmp_path: Path) -> None:
     for nbest in (-1, 0, translator.options.beam.beam + 1):
         with pytest.raises(UserError, match=f"nbest={nbest} "):
             translator.translations(LINES, nbest=nbest)
-    with pytest.raises(UserError, match="constraints has 1 entries"):
+    with pytest.raises(UserError, match="2 lines"):
         translator.translations(["w1", "w2"], constraints=[["w2"]])
 
 
@@ -164,7 +164,7 @@ def test_bf16(data: str, tmp_path: Path) -> None:
     translator = LoadedTranslator(path, data=data, options=options(precision="bf16"))
     assert {parameter.dtype for model in translator.models for parameter in model.parameters()} == {torch.bfloat16}
     assert all(translator.translate(["w1 w2", "w3"]))
-    with pytest.raises(UserError, match="give a list of lines"):
+    with pytest.raises(UserError, match="give a list"):
         translator.translate("w1 w2")
 
 
