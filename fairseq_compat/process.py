@@ -43,10 +43,10 @@ def sleep_while_waiting() -> None:
         os.environ[_SPIN_COUNT] = _SPINS
 
 
-def describe_waiting() -> str:
-    """Return a sentence on how the threads of this process wait."""
+def describe_waiting(threads: int) -> str:
+    """Return a sentence for a log on how the threads of this process wait."""
     settings = [f"{name}={os.environ[name]}" for name in _WAITING if name in os.environ]
-    return f"threads that wait for each other spin as {' and '.join(settings) or 'libgomp decides'}"
+    return f"{threads} threads, which wait for each other with {' and '.join(settings) or 'the defaults of PyTorch'}"
 
 
 @cache  # once for a process

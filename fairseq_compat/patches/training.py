@@ -222,7 +222,7 @@ def log_how_threads_wait(cfg: Any) -> None:
 
     on_cpu = as_configuration(cfg).common.cpu or not torch.cuda.is_available()
     if on_cpu and torch.get_num_threads() > 1:
-        logger.info("%d threads; %s", torch.get_num_threads(), describe_waiting())
+        logger.info(describe_waiting(torch.get_num_threads()))
 
 
 @patch("fairseq.distributed.utils", before="call_main")

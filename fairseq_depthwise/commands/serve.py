@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fairseq_compat import UserError
+from fairseq_compat.process import describe_waiting
 from fairseq_depthwise.commands.translator_options import add_translator_options, load_translator
 from fairseq_depthwise.options import add_options, options_of, require_extra
 from fairseq_depthwise.serving.server_options import ServerOptions
@@ -87,6 +88,8 @@ def _service(options: argparse.Namespace, translator_options: TranslatorOptions)
 
 def _serve(service: Service, listener: socket.socket, timeout: float) -> None:
     """Serve until a signal comes, then finish requests that have begun, within the time limit of a request."""
+    import torch
+
     from fairseq_depthwise.serving.http.connections import server_of
 
     # uvicorn raises the signal again after it has ended; we exit normally instead.
@@ -96,5 +99,7 @@ def _serve(service: Service, listener: socket.socket, timeout: float) -> None:
     # With --port 0 the system has chosen a port.
     host, port = listener.getsockname()[:2]
     print(f"http://{f'[{host}]' if ':' in host else host}:{port}/", flush=True)
+    if torch.get_num_threads() > 1:
+        print(describe_waiting(torch.get_num_threads()), file=sys.stderr)
     print("SIGTERM or Ctrl-C ends the server", file=sys.stderr)
     server_of(service, timeout).run(sockets=[listener])

@@ -221,7 +221,7 @@ class Bar(progress_bar.BaseProgressBar):
         """Write metrics into the log, as fairseq does in JSON, and return them."""
         values = {name: progress_bar.format_stat(stat) for name, stat in stats.items()}
         named = {prefix + name: value for name, value in values.items()}
-        _metrics_logger.info(json.dumps({"epoch": self.epoch, **named}))
+        _metrics_logger.info(json.dumps({"epoch": self.epoch, **named}, default=str))
         return values
 
     def _describe_updates(self, values: Mapping[str, Any]) -> str:
@@ -230,7 +230,8 @@ class Bar(progress_bar.BaseProgressBar):
         parts = [f"update {updates:,}{f'/{limit:,}' if limit else ''}", f"epoch {self.epoch}"]
         if "depth" in values:
             parts.append(f"{values['depth']} layers")
-        parts.append(f"loss {values['loss']}")
+        if "loss" in values:
+            parts.append(f"loss {values['loss']}")
         if self.progress.validation_loss:
             parts.append(f"validation {self.progress.validation_loss}")
         if "wps" in values:
@@ -241,8 +242,8 @@ class Bar(progress_bar.BaseProgressBar):
         return " | ".join(parts)
 
     def _describe_validation(self, values: Mapping[str, Any], subset: str) -> str:
-        parts = [f"update {int(values['num_updates']):,}", f"epoch {self.epoch}", f"{subset}: loss {values['loss']}"]
-        for name, title in (("ppl", "perplexity"), ("bleu", "BLEU")):
+        parts = [f"update {int(values['num_updates']):,}", f"epoch {self.epoch}", subset]
+        for name, title in (("loss", "loss"), ("ppl", "perplexity"), ("bleu", "BLEU")):
             if name in values:
                 parts.append(f"{title} {values[name]}")
         best = [f"best {name[5:]} {value}" for name, value in values.items() if name.startswith("best_")]

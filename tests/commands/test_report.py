@@ -166,6 +166,17 @@ def test_formats_without_json(log: str, run_of: Document) -> None:
     assert run["summary"]["grown_after"] == [20]
 
 
+def test_the_log_of_train(run_of: Document) -> None:
+    """Metrics are as in fairseq's log; everything else is a message."""
+
+    def as_message(text: str) -> str:
+        message = text.partition("fairseq | ")[2].strip()
+        return text if message.startswith('{"') else json.dumps({"time": "now", "message": message}) + "\n"
+
+    lines = [line(OURS), inner(2, depth="2"), line(GREW), inner(3, depth="4"), steps(1, 3, 9, 10), DONE]
+    assert run_of(*map(as_message, lines)) == run_of(*lines)
+
+
 def test_several_logs_of_a_run(tmp_path: Path, document: Document, refusal: Callable[..., str]) -> None:
     """As a scheduler writes them, one for each job; their names say nothing of their order."""
     options = "{'_name': None, 'checkpoint': {'_name': None, 'save_dir': 'checkpoints'}}"
