@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -19,6 +19,7 @@ import comparison
 import quality
 import sweep
 import torch
+from fairseq.optim import FairseqOptimizer
 from plans import Plan
 from recipe_step import run_step
 from records import RECORDS
@@ -34,8 +35,7 @@ from fairseq_depthwise.analysis.similarity import LayerSimilarity, write_similar
 from fairseq_depthwise.analysis.units import SentenceAttention, UnitReport, UnitRow, write_attention, write_weights
 from fairseq_depthwise.figures import COLORS, MARKERS, write_figure
 from fairseq_depthwise.modules.stack import SIDES
-from fairseq_depthwise.optim.inverse_sqrt_restart import compute_rate
-from fairseq_depthwise.optim.restarts import schedule_step
+from fairseq_depthwise.optim.inverse_sqrt_restart import InverseSqrtRestartConfig, InverseSqrtRestartSchedule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -199,9 +199,8 @@ def draw_learning_rate(figure: Figure) -> None:
     restarts, end = borders[1:-1], borders[-1]
     # The curves are smooth but for the restarts, which need the updates on both their sides.
     updates = sorted({*range(0, end, 100), *restarts, *(restart - 1 for restart in restarts), end - 1})
-    steps = [schedule_step(update, restarts, WARMUP) for update in updates]
-    restarted = [1000 * compute_rate(step, PEAK, WARMUP, INITIAL) for step in steps]
-    usual = [1000 * compute_rate(update, PEAK, USUAL_WARMUP, INITIAL) for update in updates]
+    restarted = _compute_rates(updates, WARMUP, restarts)
+    usual = _compute_rates(updates, USUAL_WARMUP, [])
 
     axes = figure.subplots()
     for depth, (begin, border) in zip(DEPTHS, pairwise(borders), strict=True):
@@ -215,6 +214,23 @@ def draw_learning_rate(figure: Figure) -> None:
     axes.set(xlim=(0, end), ylim=(0, 2.3), xlabel="updates", ylabel="learning rate (10⁻³)")
     axes.set_title("layers of the encoder", fontsize=10)
     figure.legend(loc="outside lower center")
+
+
+class _Optimizer(FairseqOptimizer):
+    """As much of an optimizer as a schedule sets a rate of."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self._optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
+
+
+def _compute_rates(updates: Sequence[int], warmup: int, restarts: Sequence[int]) -> list[float]:
+    """Return the rates of updates, in thousandths."""
+    config = InverseSqrtRestartConfig(
+        lr=[PEAK], warmup_updates=warmup, warmup_init_lr=INITIAL, restart_updates=",".join(map(str, restarts))
+    )
+    schedule = InverseSqrtRestartSchedule(config, _Optimizer())
+    return [1000 * schedule.step_update(update) for update in updates]
 
 
 # --- all -------------------------------------------------------------------------------------------------------------

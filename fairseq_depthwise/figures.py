@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 _FORMATS = ("png", "pdf", "svg")
 
-#: The palette of Okabe and Ito, safe for color-blind readers, without its yellow. Orange and sky blue are darker
-#: here, so that every color has a contrast of at least 3 on a white and on a dark page.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#C78500", "#3C9BD6", "#000000", "#7F7F7F")
+#: The palette of Okabe and Ito, safe for color-blind readers, without its yellow. Blue is lighter here, orange and
+#: sky blue are darker, so that every color has a contrast of at least 3 on a white and on a dark page.
+COLORS = ("#1A7FC4", "#D55E00", "#009E73", "#CC79A7", "#C78500", "#3C9BD6", "#000000", "#7F7F7F")
 
 #: Markers in addition to the colors, for print in black and white.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")

@@ -8,10 +8,11 @@ import figures
 import pytest
 from figure_files import figure_in
 
-#: Figure -> a text in it, of a record with numbers of plans, of a measurement and of analyses.
+#: Figure -> a text in it: of analyses, of a schedule, and of a measurement.
 TEXTS = {
     "analysis_gates": "depthwise",
     "connection_weights": "output",
+    "learning_rate": "inverse_sqrt_restart, warm-up of 8,000 updates",
     "quality_cpu": "12+1 distilled",
 }
 
