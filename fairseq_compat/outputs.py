@@ -77,7 +77,7 @@ def begin_folder(option: str, path: str, kind: str) -> str:
     if not _marker(place, kind):
         if any(not name.endswith(files.UNFINISHED) for name in os.listdir(place)):
             raise UserError(f"{option} {path!r} exists and is no {kind}; give another name")
-        _write_marker(place, kind)
+        write_marker(place, kind)
     return place
 
 
@@ -96,7 +96,7 @@ def folder_written_whole(place: str, kind: str, *, replace: bool = False) -> Ite
     try:
         os.mkdir(aside)
         yield aside
-        _write_marker(aside, kind, files=sorted({*os.listdir(aside), MARKER}))
+        write_marker(aside, kind, files=sorted({*os.listdir(aside), MARKER}))
         if replace and os.path.lexists(place):
             _require_replaceable(place, place, kind)
             if files.exchange(aside, place):  # so that a process that is killed leaves one of them there
@@ -118,7 +118,13 @@ def folder_written_whole(place: str, kind: str, *, replace: bool = False) -> Ite
         raise
 
 
-def _write_marker(folder: str, kind: str, **more: Any) -> None:
+def is_made_as(path: str, kind: str) -> bool:
+    """Return whether this program made a folder, and as this kind."""
+    return bool(_marker(path, kind))
+
+
+def write_marker(folder: str, kind: str, **more: Any) -> None:
+    """Write which program made a folder, and as which kind."""
     made_by = {"program": _PROGRAM, "version": installed_version(_PROGRAM), "kind": kind, **more}
     with atomic_write(os.path.join(folder, MARKER)) as file:
         file.write(json.dumps(made_by, indent=2).encode() + b"\n")
