@@ -24,6 +24,7 @@ from fairseq_depthwise.preparation.settings import (
     subword_files,
     text_name,
 )
+from fairseq_depthwise.preparation.steps import Steps
 
 #: In the folder's marker (fairseq_compat/outputs.py).
 KIND = "prepared data"
@@ -65,7 +66,7 @@ def _finished(place: str, document: Document, say: Callable[[str], None]) -> Doc
     before = _read(place)
     difference = changed(before, document)
     if difference:
-        raise UserError(f"DATA {place!r} was made with {difference}; give another name")
+        raise UserError(f"DATA {place!r} was made with {difference}; give another name, or remove the folder")
     say(f"{place} is ready: it was made of the same texts with the same settings")
     return before
 
@@ -106,8 +107,6 @@ def _run_steps(
     say: Callable[[str], None],
 ) -> Document:
     """Run the steps that are not done; the record is written after each."""
-    from fairseq_depthwise.preparation.steps import Steps  # imports fairseq, which takes seconds
-
     steps = Steps(settings, parts, aside, workers)
     for name, (progress, step) in steps.in_order().items():
         if name not in document["done"]:

@@ -30,7 +30,6 @@ from fairseq_depthwise.preparation.settings import (
     text_name,
 )
 from fairseq_depthwise.text_files import lines_of
-from fairseq_depthwise.translation.text_codec import TextCodec, TextSettings
 
 #: Training pairs that are held out without --valid: one in so many, and at most so many.
 HELD_OUT_SHARE, HELD_OUT_MOST = 20, 2000
@@ -254,7 +253,10 @@ def _options(options: Mapping[str, Any], kind: str, folder: str) -> tuple[tuple[
 
 
 @cache
-def _codec(tokenizer: tuple[tuple[str, Any], ...], subwords: tuple[tuple[str, Any], ...], language: str) -> TextCodec:
+def _codec(tokenizer: tuple[tuple[str, Any], ...], subwords: tuple[tuple[str, Any], ...], language: str) -> Any:
+    # Imports fairseq, which takes seconds; texts are checked before.
+    from fairseq_depthwise.translation.text_codec import TextCodec, TextSettings
+
     return TextCodec(TextSettings(dict(tokenizer), dict(subwords)), language, language)
 
 
@@ -266,8 +268,11 @@ def _encoded(tokenizer: Any, subwords: Any, language: str, lines: Sequence[str])
 def _mapped(function: Any, arguments: Sequence[Any], lines: Iterator[str], workers: int) -> Iterator[list[str]]:
     """Yield the results for chunks of lines, in order; some chunks wait for each worker, not the whole text."""
     chunks = iter(lambda: list(islice(lines, _CHUNK)), [])
-    first = list(islice(chunks, 2))
-    if workers == 1 or len(first) < 2:
+    # The first one here: workers inherit what is imported for it.
+    for chunk in islice(chunks, 1):
+        yield function(*arguments, chunk)
+    first = list(islice(chunks, 1))
+    if workers == 1 or not first:
         for chunk in (*first, *chunks):
             yield function(*arguments, chunk)
         return
