@@ -103,9 +103,7 @@ def run(corpus: Path, source: str, target: str, command_line: CommandLine) -> No
         step(f"{unpack} {shlex.quote(str(packed))}", writes=f"test.{language}")
     pairs = count_lines(file_of(corpus, "train", target))
     settings = LARGE if pairs >= LARGE_FROM else SMALL
-    print(
-        f"\n{pairs:,} training pairs: on two cores of a server CPU all of this takes about {settings.minutes:.0f} minutes."
-    )
+    print(f"\n{pairs:,} training pairs: about {settings.minutes:.0f} minutes in all on two cores of a server CPU.")
     texts = " ".join(f"--{part} {shlex.quote(str(corpus.resolve() / part))}" for part in ("train", "valid"))
     step(
         f"fairseq-depthwise prepare --source-lang {source} --target-lang {target} {texts} --test test "

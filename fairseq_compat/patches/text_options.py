@@ -37,8 +37,10 @@ def _take_text_options(cfg: Any) -> None:
     """
     from fairseq import utils
     from fairseq.data.encoders import TOKENIZER_REGISTRY
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
-    data = getattr(cfg.task, "data", None)
+    # What is missing is named by the command itself.
+    data = None if OmegaConf.is_missing(cfg, "task") else getattr(cfg.task, "data", None)
     folders = str(data).split(os.pathsep) if data else []
     records = {}
     for folder in folders:
@@ -51,7 +53,11 @@ def _take_text_options(cfg: Any) -> None:
     for other, other_record in others:
         _require_same_text(place, record, other, other_record)
 
-    utils.import_user_module(cfg.common)  # registers tokenizers
+    utils.import_user_module(cfg.common)  # registers tasks and tokenizers
+    # Other tasks than translation mask words of --bpe, and the like.
+    task_options = getattr(TASK_DATACLASS_REGISTRY.get(cfg.task._name), "__dataclass_fields__", cfg.task)
+    if "source_lang" not in task_options:
+        return
     if record.tokenizer and record.tokenizer["tokenizer"] not in TOKENIZER_REGISTRY:
         return  # the plugin's, and fairseq was started without the plugin
     for side in ("source_lang", "target_lang"):
