@@ -56,7 +56,7 @@ def output_folder(option: str, path: str, kind: str, *, force: bool = False, inp
     With ``force`` a folder of the same ``kind``, such as ``export``, may be there, and is replaced as a whole, unless
     one of the ``inputs`` lies in it.
     """
-    place = _folder(option, path)
+    place = folder_path(option, path)
     if os.path.lexists(place):
         if not force:
             raise UserError(f"{option} {path!r} exists; give another name, or --force to replace it")
@@ -72,7 +72,7 @@ def begin_folder(option: str, path: str, kind: str) -> str:
 
     Where there is something else, this is a UserError.
     """
-    place = _folder(option, path)
+    place = folder_path(option, path)
     os.makedirs(place, exist_ok=True)
     if not _marker(place, kind):
         if any(not name.endswith(files.UNFINISHED) for name in os.listdir(place)):
@@ -152,8 +152,12 @@ def _require_replaceable(named: str, folder: str, kind: str) -> None:
             raise UserError(f"{named} has {entry.name!r} in it, which is none of its files; move that away")
 
 
-def _folder(option: str, path: str) -> str:
-    """Return the absolute path of a folder without a slash at the end."""
+def folder_path(option: str, path: str) -> str:
+    """Return the absolute path of a folder without a slash at the end; there may be none yet.
+
+    Raises:
+        UserError: there is a link or a file, or the folder above cannot be written.
+    """
     _status(option, path)
     head, tail = os.path.split(path.rstrip("/") or "/")
     has_name = tail not in ("", os.curdir, os.pardir)

@@ -128,8 +128,10 @@ def _print_next(data: str, settings: Settings, result: dict[str, Any]) -> None:
     dropped = result["dropped"]
     for reason, count in dropped.items():
         print(f"dropped from train: {count:,} pairs ({reason})")
-    if not dropped:
-        print("dropped from train: none")
+    for row in result["rows"]:
+        if row["empty"]:
+            text = f"{row['part']} {row['language']}"
+            print(f"{text}: {row['empty']:,} empty lines, which stay, so that lines keep their order")
     if result["held_out"]:
         print(f"held out for validation: {result['held_out']:,} training pairs, raw in {data}/held_out.*")
     sizes = result["dictionaries"]

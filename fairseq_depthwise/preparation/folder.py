@@ -12,7 +12,7 @@ from typing import Any
 
 from fairseq_compat import UserError, files
 from fairseq_compat.files import atomic_write
-from fairseq_compat.outputs import MARKER, begin_folder, is_made_as, write_marker
+from fairseq_compat.outputs import MARKER, begin_folder, folder_path, is_made_as, write_marker
 from fairseq_compat.text_record import write_text_record
 from fairseq_depthwise.preparation.by_hand import commands_by_hand
 from fairseq_depthwise.preparation.settings import (
@@ -44,17 +44,18 @@ def prepare(
         UserError: there is another folder, or it was made of other texts or with other settings; a text or a setting
             cannot be used; another process makes the same folder.
     """
+    place = folder_path("DATA", place)
     document: Document = {"settings": settings.recorded(), "texts": {part.name: part.digests() for part in parts}}
-    if os.path.isdir(place) and os.listdir(place):
+    if os.path.lexists(place) and os.listdir(place):
         return _finished(place, document, say)
-    aside = f"{files.beside(os.path.realpath(place))}{files.UNFINISHED}"
+    aside = f"{files.beside(place)}{files.UNFINISHED}"
     begin_folder("DATA", aside, KIND)
     with _locked(aside, place):
         finished = _resume(aside, document, say)
         result = _run_steps(aside, settings, parts, workers, {**document, "done": finished}, say)
         data = _describe(aside, settings, parts, result)
         os.rename(data, place)  # fails where a file or a folder with anything in it has appeared
-        files.flush_folder(os.path.dirname(os.path.realpath(place)))
+        files.flush_folder(os.path.dirname(place))
         shutil.rmtree(aside)
     return result
 

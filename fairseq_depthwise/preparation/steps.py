@@ -177,13 +177,15 @@ class Steps:
             sizes[language] = len(dictionary)
             for name in self.names:
                 form = "clean" if name == "train" else self.settings.tokens
-                lines, counts = 0, Counter[str]()
+                lines, empty, counts = 0, 0, Counter[str]()
                 for line in lines_of(self.text(form, name, language)):
+                    tokens = line.split()
                     lines += 1
-                    counts.update(line.split())
+                    empty += not tokens
+                    counts.update(tokens)
                 unknown = sum(count for token, count in counts.items() if token not in dictionary)
                 row = {"part": name, "language": language, "lines": lines, "tokens": counts.total()}
-                rows.append({**row, "types": len(counts), "unknown": unknown})
+                rows.append({**row, "types": len(counts), "unknown": unknown, "empty": empty})
         return {"rows": rows, "dictionaries": sizes}
 
 

@@ -144,6 +144,7 @@ def test_refused_where_there_is_a_folder(
 def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, command: list[str], refusal: Callable[..., str]) -> None:
     (tmp_path / "notes").write_text("mine")
     assert str(tmp_path) in refusal(*command, tmp_path)
+    assert str(tmp_path / "notes") in refusal(*command, tmp_path / "notes")
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
 
