@@ -58,7 +58,7 @@ def output_folder(option: str, path: str, kind: str, *, force: bool = False, inp
     With ``force`` a folder of the same ``kind``, such as ``export``, may be there, and will be replaced as a whole,
     unless it contains one of the ``inputs``.
     """
-    place = _folder(option, path)
+    place = folder_path(option, path)
     if os.path.lexists(place):
         if not force:
             raise UserError(f"{option} {path!r} exists; give another name, or --force to replace it")
@@ -85,13 +85,13 @@ def begin_folder(option: str, path: str, kind: str) -> str:
     Raises:
         UserError: there is something else.
     """
-    place = _folder(option, path)
+    place = folder_path(option, path)
     os.makedirs(place, exist_ok=True)
     if not _marker(place, kind):
         # A killed process may have left its unfinished marker.
         if any(not name.endswith(files.UNFINISHED) for name in os.listdir(place)):
             raise UserError(f"{option} {path!r} exists and is no {kind}; give another name")
-        _write_marker(place, kind)
+        write_marker(place, kind)
     return place
 
 
@@ -110,7 +110,7 @@ def folder_written_whole(place: str, kind: str, *, replace: bool = False) -> Ite
     try:
         os.mkdir(aside)
         yield aside
-        _write_marker(aside, kind, files=sorted({*os.listdir(aside), MARKER}))
+        write_marker(aside, kind, files=sorted({*os.listdir(aside), MARKER}))
         if replace and os.path.lexists(place):
             _require_replaceable(place, place, kind)  # again: the command may have run for hours
             if files.exchange(aside, place):  # if it is killed here, one of them is at its place
@@ -133,7 +133,13 @@ def folder_written_whole(place: str, kind: str, *, replace: bool = False) -> Ite
         raise
 
 
-def _write_marker(folder: str, kind: str, **more: Any) -> None:
+def is_made_as(path: str, kind: str) -> bool:
+    """Return whether this program made a folder, and as this kind."""
+    return bool(_marker(path, kind))
+
+
+def write_marker(folder: str, kind: str, **more: Any) -> None:
+    """Write which program made a folder, and as which kind."""
     made_by = {"program": _PROGRAM, "version": installed_version(_PROGRAM), "kind": kind, **more}
     with atomic_write(os.path.join(folder, MARKER)) as file:
         file.write(json.dumps(made_by, indent=2).encode() + b"\n")
@@ -161,8 +167,12 @@ def _require_replaceable(named: str, folder: str, kind: str) -> None:
             raise UserError(f"{named} contains {entry.name!r}, which is not one of its files; move that away")
 
 
-def _folder(option: str, path: str) -> str:
-    """Return the absolute path of a folder without a slash at the end."""
+def folder_path(option: str, path: str) -> str:
+    """Return the absolute path of a folder without a slash at the end; there may be none yet.
+
+    Raises:
+        UserError: there is a link or a file, or the folder above cannot be written.
+    """
     _status(option, path)
     head, tail = os.path.split(path.rstrip("/") or "/")
     # The folder above is resolved, but not the last part: a link there is refused below.

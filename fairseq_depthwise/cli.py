@@ -28,6 +28,7 @@ sleep_while_waiting()  # before a command imports PyTorch
 #: What each does, in the order of ``--help``, for which no module is imported.
 COMMANDS = {
     "doctor": "check the installation and suggest fixes: versions, patches, devices",
+    "prepare": "make data for train of raw parallel text: tokenize, split into subwords, binarize",
     "train": "train a model: fairseq-train with the plugin loaded",
     "generate": "translate binarized data: fairseq-generate with the plugin loaded",
     "interactive": "translate standard input: fairseq-interactive with the plugin loaded",

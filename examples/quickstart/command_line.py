@@ -48,13 +48,14 @@ class CommandLine:
         self._script = folder / "commands.sh"
         self._script.write_text(SCRIPT_HEAD.format(programs=shlex.quote(self._programs)), encoding="utf-8")
 
-    def run(self, command: str, *, writes: str = "", updates: int = 0) -> None:
+    def run(self, command: str, *, writes: str = "", updates: int = 0, shown: int = 3) -> None:
         """Print a command, run it, and say how long it took.
 
         Args:
             command: to be typed in a shell.
             writes: a file of the folder that its output goes to (``> writes`` is added); without it the end of the
                 output is shown.
+            shown: the number of lines of that end.
             updates: of a training, whose progress is shown instead; its log in JSON goes to ``train.log``.
 
         Raises:
@@ -98,7 +99,7 @@ class CommandLine:
             last_lines = "".join(lines[-10:])
             raise CommandError(f"this command ended with status {process.returncode}:\n  {typed}\n{last_lines}")
         if not updates:
-            print("".join(f"  {line}" for line in lines[-3:]), end="")
+            print("".join(f"  {line}" for line in lines[-shown:]), end="")
         print(f"  {time.monotonic() - started:.1f} s", flush=True)
 
 

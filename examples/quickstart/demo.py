@@ -9,18 +9,17 @@ Every command is printed before it runs and is kept in ``commands.sh`` of the ou
 from __future__ import annotations
 
 import argparse
+import gzip
 import shlex
 import signal
 import sys
 import time
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 
 from command_line import CommandError, CommandLine
 
 HERE = Path(__file__).parent
-PARTS = ("train", "valid", "test")
 SAMPLES = 10
 
 
@@ -36,7 +35,7 @@ class Settings:
     warmup: int
     learning_rate: float
     dropout: float
-    tokenizer_processes: int = 1
+    workers: int = 1
     minutes: float = 4  # of everything, measured on two cores of a server CPU
 
 
@@ -44,9 +43,7 @@ class Settings:
 SMALL = Settings(
     merges=3000, width=192, layers=3, max_tokens=1000, updates=1000, warmup=100, learning_rate=2e-3, dropout=0.05
 )
-LARGE = replace(
-    SMALL, merges=8000, max_tokens=3000, updates=2000, warmup=200, dropout=0.1, tokenizer_processes=2, minutes=27
-)
+LARGE = replace(SMALL, merges=8000, max_tokens=3000, updates=2000, warmup=200, dropout=0.1, workers=2, minutes=27)
 #: Training pairs from which on LARGE is used.
 LARGE_FROM = 40_000
 
@@ -99,41 +96,26 @@ def run(corpus: Path, source: str, target: str, command_line: CommandLine) -> No
     print(f"{source} -> {target}, corpus {corpus}, working in {folder}", flush=True)
     step = command_line.run
 
-    # Text: unpacked, tokenized, in subwords, as numbers.
-    for part, language in product(PARTS, languages):
-        packed = (corpus / f"{part}.{language}.gz").resolve()
-        unpack = f"gzip -dc {shlex.quote(str(packed))}"
-        copy = f"cat {shlex.quote(str(packed.with_suffix('')))}"
-        step(unpack if packed.exists() else copy, writes=f"{part}.{language}")
-    pairs = count_pairs(folder, languages)
+    # Raw text to score against, and data for training.
+    for language in languages:
+        packed = file_of(corpus, "test", language).resolve()
+        unpack = "gzip -dc" if packed.suffix == ".gz" else "cat"
+        step(f"{unpack} {shlex.quote(str(packed))}", writes=f"test.{language}")
+    pairs = count_lines(file_of(corpus, "train", target))
     settings = LARGE if pairs >= LARGE_FROM else SMALL
-    print(f"\nOn two cores of a server CPU all of this takes about {settings.minutes:.0f} minutes.")
-    for part, language in product(PARTS, languages):
-        processes = settings.tokenizer_processes if part == "train" else 1
-        tokenize = f"sacremoses -q -l {language} -j {processes} tokenize < {part}.{language}"
-        step(tokenize, writes=f"{part}.tok.{language}")
+    print(f"\n{pairs:,} training pairs: about {settings.minutes:.0f} minutes in all on two cores of a server CPU.")
+    texts = " ".join(f"--{part} {shlex.quote(str(corpus.resolve() / part))}" for part in ("train", "valid"))
     step(
-        f"subword-nmt learn-joint-bpe-and-vocab --input train.tok.{source} train.tok.{target} -s {settings.merges} "
-        f"-o bpe.codes --write-vocabulary bpe.vocabulary.{source} bpe.vocabulary.{target}"
-    )
-    for part, language in product(PARTS, languages):
-        step(f"subword-nmt apply-bpe -c bpe.codes < {part}.tok.{language}", writes=f"{part}.bpe.{language}")
-    step(
-        f"fairseq-preprocess --source-lang {source} --target-lang {target} --joined-dictionary --workers 2 "
-        "--trainpref train.bpe --validpref valid.bpe --testpref test.bpe --destdir data-bin"
+        f"fairseq-depthwise prepare --source-lang {source} --target-lang {target} {texts} --test test "
+        f"--merges {settings.merges} --workers {settings.workers} data-bin",
+        shown=12,
     )
 
     # Training and translation.
-    step(train_command(settings, source, target), updates=settings.updates)
+    step(train_command(settings), updates=settings.updates)
     step("fairseq-depthwise average --output checkpoints/average.pt --last 3 checkpoints")
-    step(
-        "fairseq-generate data-bin --user-dir {user_dir} --path checkpoints/average.pt --beam 4 --lenpen 0.6 "
-        f"--max-tokens {settings.max_tokens} --remove-bpe --no-progress-bar",
-        writes="generate.log",
-    )
-    # fairseq sorts sentences by length; their numbers bring them back into the order of the test file.
-    step("grep ^H- generate.log | sort -t - -k 2n | cut -f 3-", writes="test.hyp.tok")
-    step(f"sacremoses -q -l {target} detokenize < test.hyp.tok", writes="test.hyp")
+    translate = "fairseq-depthwise translate checkpoints/average.pt --beam 4 --lenpen 0.6"
+    step(f"{translate} test.{source}", writes="test.hyp")
 
     # Scores of the original text.
     step(f"sacrebleu test.{target} -i test.hyp -m bleu chrf -f text", writes="score.txt")
@@ -141,11 +123,8 @@ def run(corpus: Path, source: str, target: str, command_line: CommandLine) -> No
     print("\n" + (folder / "score.txt").read_text(encoding="utf-8").strip())
 
 
-def train_command(settings: Settings, source: str, target: str) -> str:
-    """Return the training command. A rate that falls to zero by the last update gets most out of a short run.
-
-    How the text was tokenized and split is recorded for ``fairseq-depthwise translate``.
-    """
+def train_command(settings: Settings) -> str:
+    """Return the training command. A rate that falls to zero by the last update gets most out of a short run."""
     width, layers = settings.width, settings.layers
     return (
         "fairseq-train data-bin --user-dir {user_dir} --arch depthwise_lstm_transformer "
@@ -156,29 +135,21 @@ def train_command(settings: Settings, source: str, target: str) -> str:
         f"--lr-scheduler polynomial_decay --lr {settings.learning_rate} --warmup-updates {settings.warmup} "
         f"--total-num-update {settings.updates} --max-update {settings.updates} --max-tokens {settings.max_tokens} "
         "--criterion label_smoothed_cross_entropy --label-smoothing 0.1 "
-        f"--source-lang {source} --target-lang {target} --tokenizer moses --moses-no-dash-splits "
-        "--bpe subword_nmt --bpe-codes bpe.codes "
         f"--save-interval-updates {settings.updates // 20} --keep-interval-updates 3 --keep-last-epochs 2 "
         "--save-dir checkpoints --log-format json --log-interval 50"
     )
 
 
-def count_pairs(folder: Path, languages: tuple[str, str]) -> int:
-    """Return the number of training pairs; raise DemoError if the two sides of a part differ in lines."""
-    pairs = {}
-    for part in PARTS:
-        counts = []
-        for language in languages:
-            with (folder / f"{part}.{language}").open("rb") as lines:
-                counts.append(sum(1 for _ in lines))
-        if counts[0] != counts[1]:
-            raise DemoError(
-                f"{part}.{languages[0]} has {counts[0]} lines and {part}.{languages[1]} has {counts[1]}; "
-                "line by line they must be translations of each other"
-            )
-        pairs[part] = counts[0]
-    print("\n" + ", ".join(f"{count:,} {part} pairs" for part, count in pairs.items()))
-    return pairs["train"]
+def file_of(corpus: Path, part: str, language: str) -> Path:
+    """Return a text of the corpus, which may be packed."""
+    plain = corpus / f"{part}.{language}"
+    return plain if plain.exists() else plain.with_name(f"{plain.name}.gz")
+
+
+def count_lines(path: Path) -> int:
+    """Return the number of lines of a text, which may be packed."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+        return sum(1 for _ in lines)
 
 
 def show_samples(folder: Path, source: str, target: str) -> None:

@@ -22,6 +22,7 @@ from fairseq_compat.patches import (  # noqa: F401, I001  # importing registers 
     saving,
     nonautoregressive,
     scoring,
+    text_options,  # before all that other patches of main compare
     options,
 )
 from fairseq_compat.patching import PATCHES as PATCHES

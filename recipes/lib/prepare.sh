@@ -209,6 +209,7 @@ binarize() {
 $(tail -n 3 "$TEXT/preprocess.log")"
   [ ${#models[@]} = 0 ] || cp "${models[@]}" "$UNFINISHED/"
   printf '%s\n' "${TESTS[@]}" >"$UNFINISHED/tests.txt"
+  "$PYTHON" "$LIB/record_text.py" "$RECIPE" "$UNFINISHED" "$SOURCE" "$TARGET"
   finish "$UNFINISHED" "$DATA"
   say "done: $DATA"
 }

@@ -13,8 +13,8 @@ from fairseq_depthwise import cli
 from fairseq_depthwise.commands import fairseq_commands, inspect
 
 SUBCOMMANDS = (
-    "doctor", "train", "generate", "interactive", "translate", "export", "average", "inspect", "grow", "params",
-    "units", "probe", "similarity", "gates", "score", "compare", "report", "serve",
+    "doctor", "prepare", "train", "generate", "interactive", "translate", "export", "average", "inspect", "grow",
+    "params", "units", "probe", "similarity", "gates", "score", "compare", "report", "serve",
 )  # fmt: skip
 
 

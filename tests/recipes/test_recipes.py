@@ -13,6 +13,7 @@ from corpus_mirror import DIRT, NIST_TESTS, OPUS_LANGUAGES, own_pairs
 from recipe_runs import Work, lines, small, times_of
 from translated_sets import evaluation_sets
 
+from fairseq_compat.text_record import read_text_record
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from recipes import RECIPES as ALL_RECIPES
 
@@ -65,6 +66,10 @@ def test_prepared_data(prepared: Prepared, recipe: str) -> None:
     for part in ("train", "valid", "test"):
         for language in (expected.source, expected.target):
             assert (data / f"{part}.{expected.source}-{expected.target}.{language}.idx").stat().st_size > 0
+    record = read_text_record(str(data))
+    assert record is not None
+    assert record.languages == (expected.source, expected.target)
+    assert (record.bpe["bpe"] == "sentencepiece") == (recipe == "wmt18_zh_en")
 
 
 def assert_test_set(folder: Path, name: str, languages: Sequence[str], pairs: Sequence[tuple[str, str]]) -> None:
