@@ -17,13 +17,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from logging.handlers import MemoryHandler
 from typing import Any
 
 from fairseq.distributed import utils as distributed
 from fairseq.logging import progress_bar
 from fairseq.tasks import translation
 
-from fairseq_compat.outputs import make_folder
 from fairseq_compat.patching import as_configuration
 
 #: The name of the log in --save-dir.
@@ -89,20 +89,20 @@ class Progress:
         self.trainer: Any = None
         self._first_update = 0
         self._started = 0.0
-        self._log: logging.Handler | None = None
+        self._log: _LogOfMetrics | None = None
         if not distributed.is_master(cfg.distributed_training) or self.is_file_of_fairseq:
             return
         if common.log_file is not None:
-            self._open_log(common.log_file)
+            open(common.log_file, "a", encoding="utf-8").close()  # now, and not after an hour
+            self._begin_log(common.log_file)
             common.log_file = None  # fairseq would write there, too
         elif not cfg.checkpoint.no_save:
-            make_folder("--save-dir", cfg.checkpoint.save_dir)
-            self._open_log(os.path.join(cfg.checkpoint.save_dir, LOG))
+            self._begin_log(os.path.join(cfg.checkpoint.save_dir, LOG))
 
-    def _open_log(self, path: str) -> None:
-        self._log = logging.FileHandler(path, encoding="utf-8")  # which appends
-        self._log.setFormatter(_JsonLines())
-        self._log.addFilter(lambda record: record.name == _metrics_logger.name or record.module not in _SHOWING_METRICS)
+    def _begin_log(self, path: str) -> None:
+        file = logging.FileHandler(path, encoding="utf-8", delay=True)  # which appends
+        file.setFormatter(_JsonLines())
+        self._log = _LogOfMetrics(file)
         for messages in (logging.getLogger(), _metrics_logger):
             messages.addHandler(self._log)
 
@@ -111,6 +111,7 @@ class Progress:
         if self._log is not None:
             for messages in (logging.getLogger(), _metrics_logger):
                 messages.removeHandler(self._log)
+            self._log.file.close()
             self._log.close()
 
     def make_bar(self, make_bar: Any, iterator: Any, *args: Any, **options: Any) -> Bar:
@@ -130,7 +131,7 @@ class Progress:
             self._started = time.monotonic()
         options: Any = getattr(task, "cfg", None)
         takes_sample = self.has_own_lines and getattr(options, "eval_bleu", False)
-        if not takes_sample or options.eval_bleu_print_samples:
+        if not takes_sample or getattr(options, "eval_bleu_print_samples", True):
             return train_epoch(cfg, trainer, task, epoch_itr)
 
         # fairseq logs a translation of each batch; one of each validation is enough.
@@ -167,6 +168,22 @@ class Progress:
             trained = self.trainer.cumulative_training_time()
             seconds = min(seconds, optimization.stop_time_hours * 3600 - trained)
         return max(0.0, seconds)
+
+
+class _LogOfMetrics(MemoryHandler):
+    """Writes into a file from the first metrics on, and then what came before: a refused training leaves no log."""
+
+    def __init__(self, file: logging.Handler) -> None:
+        super().__init__(capacity=0, target=file, flushOnClose=False)
+        self.file = file
+        self._has_metrics = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.name == _metrics_logger.name or record.module not in _SHOWING_METRICS
+
+    def shouldFlush(self, record: logging.LogRecord) -> bool:  # noqa: N802  # logging's name
+        self._has_metrics = self._has_metrics or record.name == _metrics_logger.name
+        return self._has_metrics
 
 
 class _JsonLines(logging.Formatter):

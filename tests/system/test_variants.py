@@ -62,7 +62,7 @@ def test_trained_resumed_averaged_and_generated_with(
     def train(folder: Path) -> str:
         result = run_command(
             "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options(arch), *TRAINING, *options,
-            "--save-dir", folder,
+            "--save-dir", folder, "--log-format", "simple",
         )  # fmt: skip
         return result.stderr + result.stdout
 
