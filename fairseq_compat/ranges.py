@@ -58,7 +58,7 @@ RANGES: dict[str, Range] = {
     "batch_size": _POSITIVE,
     "batch_size_valid": _POSITIVE,
     "required_batch_size_multiple": _POSITIVE,
-    "required_seq_len_multiple": _POSITIVE,
+    "required_seq_len_multiple": Range(1, 1024),  # every sentence is padded to it
     "num_batch_buckets": _NOT_NEGATIVE,
     "max_source_positions": _POSITIVE,
     "max_target_positions": _POSITIVE,

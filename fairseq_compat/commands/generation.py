@@ -103,8 +103,13 @@ class Loaded:
 
 
 def load(cfg: Any, subset: str | None = None) -> Loaded:
-    """Load the models of a command's options, and a ``subset`` of the data, if given."""
+    """Load the models of a command's options, and a ``subset`` of the data, if given.
+
+    Raises:
+        UserError: an option is wrong, or does not fit the models.
+    """
     from fairseq import checkpoint_utils, tasks, utils
+    from fairseq.tasks.translation import TranslationTask
 
     if cfg.common.seed is not None and not cfg.generation.no_seed_provided:
         numpy.random.seed(cfg.common.seed)
@@ -130,6 +135,8 @@ def load(cfg: Any, subset: str | None = None) -> Loaded:
     # A language model continues its input; it cannot be in an ensemble with translation models.
     if len({hasattr(model, "encoder") for model in models}) > 1:
         raise UserError("--path has both a language model and translation models; give the former with --lm-path")
+    if isinstance(task, TranslationTask) and not all(hasattr(model, "encoder") for model in models):
+        raise UserError(f"--path {cfg.common_eval.path} is a language model; give --task language_modeling for it")
     language_model = None
     if cfg.generation.lm_path is not None:
         language_model = _load_language_model(cfg.generation.lm_path, {**overrides, "data": cfg.task.data}, task)
@@ -210,10 +217,15 @@ def _build_text_functions(cfg: Any, task: Any) -> tuple[Callable[[str], str], Ca
     return encode, decode
 
 
-def require_path(cfg: Any) -> None:
-    """Raise UserError unless a command has a model."""
-    if cfg.common_eval.path is None:
-        raise UserError("--path is missing; give the checkpoint of the model, or several separated by :")
+def require_path(cfg: Any, *, several: bool = False) -> None:
+    """Raise UserError unless a command has a model, or with ``several`` at least one."""
+    from fairseq import utils
+
+    path = cfg.common_eval.path
+    if path is None:
+        raise UserError("--path is missing; give the checkpoint of the model")
+    if not several and len(utils.split_paths(path)) > 1:
+        raise UserError(f"--path {path} has several models; give one")
 
 
 def require_recorded(overrides: Mapping[str, Any], cfg: Any) -> None:

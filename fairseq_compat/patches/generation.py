@@ -137,7 +137,7 @@ def translate_input_lines(module: Any) -> None:
 
 def _require_generation_options(cfg: Any) -> None:
     """Raise UserError unless a command has a model, and consistent generation options."""
-    require_path(cfg)
+    require_path(cfg, several=True)
     require_generation(cfg.generation)
     require_post_process("--post-process", cfg.common_eval.post_process)
 

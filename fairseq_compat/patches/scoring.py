@@ -88,6 +88,8 @@ def score_lines(original: Any) -> None:
         raise UserError(f"--order {options.order} is out of range: 1 to 4, and with --sacrebleu more")
     if options.sacrebleu and options.sentence_bleu:
         raise UserError("--sentence-bleu does not go with --sacrebleu; leave one of them out")
+    if options.sys == options.ref == "-":
+        raise UserError("--ref - is standard input, which --sys is, too; give a file with one of them")
     hypotheses = _read_lines(options.sys, options.ignore_case)
     references = _read_lines(options.ref, options.ignore_case)
     if len(hypotheses) != len(references):

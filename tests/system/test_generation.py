@@ -192,6 +192,7 @@ def test_scores_of_lines(run_command: RunCommand, refusal: Callable[..., str], t
     assert [line.split(",")[0] for line in each] == ["0 BLEU1 = 83.33", "1 BLEU1 = 100.00"]
     hypothesis.write_text("x\n")
     assert "1 lines" in refusal(*given)
+    assert "--ref -" in refusal("fairseq-score", "--sys", "-", "--ref", "-")
 
 
 # Models that refine whole translations, and language models.

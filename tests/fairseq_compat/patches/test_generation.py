@@ -25,7 +25,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_compat import UserError
-from fairseq_compat.commands.generation import require_recorded
+from fairseq_compat.commands.generation import require_path, require_recorded
 from fairseq_compat.generation_options import (
     generation_arguments,
     require_dropout,
@@ -132,6 +132,18 @@ def test_overrides_are_options_of_models(
     cfg.common_eval.path = "model.pt"
     with nullcontext() if is_valid else pytest.raises(UserError, match=f"--model-overrides '{next(iter(overrides))}'"):
         require_recorded(overrides, cfg)
+
+
+@pytest.mark.parametrize(
+    ("path", "several", "is_valid"), [("a.pt", False, True), ("a.pt:b.pt", True, True), ("a.pt:b.pt", False, False)]
+)
+def test_some_commands_take_one_model(path: str, several: bool, is_valid: bool) -> None:
+    cfg = OmegaConf.structured(FairseqConfig)
+    with pytest.raises(UserError, match="--path"):
+        require_path(cfg, several=several)
+    cfg.common_eval.path = path
+    with nullcontext() if is_valid else pytest.raises(UserError, match="--path"):
+        require_path(cfg, several=several)
 
 
 def test_dropout_is_retained_in_modules_that_there_are() -> None:
