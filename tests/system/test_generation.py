@@ -152,7 +152,10 @@ def test_alignments_are_those_of_generate(run_command: RunCommand, generate: lis
     (expected,) = re.findall(r"^A-0\t(.*)$", run_command("fairseq-generate", *shown).stdout, re.MULTILINE)
     assert len(expected.split()[0].split(",")) == len(source[1].split()) + 1
     result = run_command("fairseq-interactive", *shown, stdin=f"{source[1]}\n")
-    assert f"A-0\t{expected}\n" in result.stdout
+    (interactive,) = re.findall(r"^A-0\t(.*)$", result.stdout, re.MULTILINE)
+    # A sentence in a batch and one by itself are rounded differently on some processors.
+    for row, expected_row in zip(interactive.split(), expected.split(), strict=True):
+        assert list(map(float, row.split(","))) == pytest.approx(list(map(float, expected_row.split(","))), abs=1e-4)
 
 
 @pytest.mark.parametrize(
