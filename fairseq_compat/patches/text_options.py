@@ -6,8 +6,10 @@ Each docstring opens with fairseq's fault, which ``doctor`` lists; the paragraph
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from omegaconf import MISSING, OmegaConf, open_dict
@@ -73,6 +75,23 @@ def _take_text_options(cfg: Any) -> None:
         languages[side] = getattr(cfg.task, side, None) or language
     _set_part(cfg, "tokenizer", record.tokenizer, {}, place, languages)
     _set_part(cfg, "bpe", record.bpe, record.files, place, {})
+    _set_validation_text(cfg.task, record, languages)
+
+
+def _set_validation_text(task: Any, record: TextRecord, languages: Mapping[str, str]) -> None:
+    """Let ``--eval-bleu`` compare raw text, unless its own options say what it compares.
+
+    By default it would compare tokens, subwords among them.
+    """
+    is_decided = getattr(task, "eval_bleu_detok", "space") != "space" or getattr(task, "eval_tokenized_bleu", False)
+    if not getattr(task, "eval_bleu", False) or is_decided:
+        return
+    with open_dict(task) if OmegaConf.is_config(task) else nullcontext():
+        if record.bpe and getattr(task, "eval_bleu_remove_bpe", None) is None:
+            task.eval_bleu_remove_bpe = record.bpe["bpe"]
+        if record.tokenizer:
+            task.eval_bleu_detok = record.tokenizer["tokenizer"]
+            task.eval_bleu_detok_args = json.dumps(languages)
 
 
 def _require_same_text(first: str, record: TextRecord, other: str, other_record: TextRecord) -> None:

@@ -50,8 +50,13 @@ def test_commands_know_the_text_of_prepared_data(
     assert (cfg["tokenizer"]["source_lang"], cfg["tokenizer"]["target_lang"]) == ("en", "de")
     assert cfg["bpe"]["bpe_codes"] == str(moved / "bpe.codes")
     moved = moved.rename(tmp_path / "second")
-    run_command(*train, moved, "--max-update", 2, "--save-dir", model.parent)  # resumes
-    assert checkpoints.load_checkpoint(model)["cfg"]["bpe"]["bpe_codes"] == str(moved / "bpe.codes")
+    scored = ("--eval-bleu", "--eval-bleu-print-samples", "--eval-bleu-args", '{"beam": 1, "max_len_b": 5}')
+    log = run_command(*train, moved, "--max-update", 2, "--save-dir", model.parent, *scored).stdout  # resumes
+    cfg = checkpoints.load_checkpoint(model)["cfg"]
+    assert cfg["bpe"]["bpe_codes"] == str(moved / "bpe.codes")
+    assert cfg["task"]["eval_bleu_detok"] == "moses"
+    (reference, *_) = [line.partition("example reference: ")[2] for line in log.splitlines() if "reference:" in line]
+    assert reference in (moved / "held_out.de").read_text(encoding="utf-8").splitlines()
 
     lines = "A well-known dog, isn't it?\n"
     options = ("--cpu", "--max-len-b", 5)
