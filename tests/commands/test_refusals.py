@@ -44,7 +44,7 @@ REFUSED = {
     "compare --languages --ref nowhere base base": "--ref",
     "compare --languages --tokenize zh base base": "--tokenize",
     "compare --languages --detokenize de base base": "--detokenize",
-    "report texts/hyp --json": "--log-format none",
+    "report texts/hyp --json": "texts/hyp has no losses",
     "translate nowhere.pt --data DATA": "nowhere.pt",
     "translate sdt.pt --data nowhere": "--data",
     "translate sdt.pt texts/none --data DATA": "texts/none",
@@ -111,7 +111,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "hyp": "a c\n" * 3,
         "short": "a\nb\n",
         "blank": "\n \n\n",
-        "train.log": '{"num_updates": "1"}\n',
     }
     for name, text in texts.items():
         (folder / "texts" / name).write_text(text, encoding="utf-8")

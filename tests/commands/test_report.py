@@ -177,7 +177,9 @@ def test_the_log_of_train(run_of: Document) -> None:
     assert run_of(*map(as_message, lines)) == run_of(*lines)
 
 
-def test_several_logs_of_a_run(tmp_path: Path, document: Document, refusal: Callable[..., str]) -> None:
+def test_several_logs_of_a_run(
+    tmp_path: Path, document: Document, printed: Callable[..., str], refusal: Callable[..., str]
+) -> None:
     """As a scheduler writes them, one for each job; their names say nothing of their order."""
     options = "{'_name': None, 'checkpoint': {'_name': None, 'save_dir': 'checkpoints'}}"
     write(tmp_path / "jobs" / "b.log", line(options), inner(1), inner(2))
@@ -186,6 +188,7 @@ def test_several_logs_of_a_run(tmp_path: Path, document: Document, refusal: Call
     (run,) = document("report", tmp_path / "jobs")["runs"]
     assert run["series"]["train_inner"]["loss"]["updates"] == [1, 2, 3, 4]
     assert run["summary"]["continued_after"] == [2]
+    assert re.search("continued after +2\n", printed("report", tmp_path / "jobs")), "a table without --output"
     write(tmp_path / "jobs" / "c.log", line(options.replace("checkpoints", "other")), inner(5))
     assert "c.log" in refusal("report", tmp_path / "jobs")
 
