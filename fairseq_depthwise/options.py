@@ -16,6 +16,9 @@ from fairseq_compat.versions import problem_of_extra
 
 Options = TypeVar("Options")
 
+#: The stacks of a model.
+SIDES = ("encoder", "decoder")
+
 
 def between(least: float, most: float, kind: type = float) -> Callable[[str], Any]:
     """Return a function that converts an option's text to a number within a range."""

@@ -2,10 +2,6 @@
 
 Source of gates and states: "Rewiring the Transformer with Depth-Wise LSTMs", Equations 2-4, 7 and 8. Statistics are
 over non-padding positions, including end-of-sentence, and are accumulated over batches in float64.
-
-example:
-  fairseq-depthwise gates checkpoints/checkpoint_best.pt --data data-bin --output gates.png
-  fairseq-depthwise gates 6l.pt 12l.pt --data data-bin --side encoder --json
 """
 
 from __future__ import annotations
@@ -27,7 +23,6 @@ from fairseq_depthwise.analysis.analysis import (
     RunningMoments,
     StackBatch,
     StackReport,
-    add_checkpoint_options,
     make_report,
     report_checkpoints,
     select_sides,
@@ -286,21 +281,8 @@ def _draw_band(axes: Axes, rows: Sequence[CellStatistics], values: Sequence[Mean
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
-    add_checkpoint_options(
-        parser,
-        models="depthwise_lstm_transformer models, or of sdt_transformer models",
-        figure_shows="gates and norms over the layers, or weights",
-        side="both",
-    )
-    parser.add_argument(
-        "--ablate",
-        action="store_true",
-        help="beside each weight, how much the loss rises without its source; runs the data once more for each",
-    )
-
-
-def run(options: argparse.Namespace) -> None:
+def report_gates(options: argparse.Namespace) -> None:
+    """Measure, print and draw what ``fairseq-depthwise gates`` was asked for."""
     report_checkpoints(options, _measure_model, format_report, {"output": write_gates})
 
 

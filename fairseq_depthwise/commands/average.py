@@ -15,6 +15,7 @@ import sys
 
 from fairseq_compat import UserError
 from fairseq_compat.outputs import output_file
+from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS, require_checkpoint
 from fairseq_depthwise.commands.parsers import add_json, positive_int
 
 
@@ -31,33 +32,38 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def run(options: argparse.Namespace) -> None:
-    from fairseq_depthwise.checkpoints import averaging
-    from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
-    from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS
-
-    output = output_file("--output", options.output, force=options.force)
-    open_once = functools.cache(Checkpoint.open)
+def check(options: argparse.Namespace) -> None:
+    options.output = output_file("--output", options.output, force=options.force)
     paths = options.inputs
     if options.metric and not options.best:
         raise UserError(f"--metric {options.metric} chooses among the best checkpoints of a folder; add --best N")
     if options.last or options.best:
         if len(paths) != 1 or not os.path.isdir(paths[0]):
             raise UserError(f"--last and --best take one folder of checkpoints, and {' '.join(paths)} is not one")
-        if options.last:
-            paths = averaging.last_checkpoints(paths[0], options.last, open_once)
-        else:
-            paths = averaging.best_checkpoints(paths[0], options.best, options.metric, open_once)
-    else:
-        for path in filter(os.path.isdir, paths):
-            if os.path.isfile(os.path.join(path, WEIGHTS)):
-                raise UserError(f"{path} was exported; average the checkpoints, and export their mean")
+        return
+    for path in paths:
+        if os.path.isfile(os.path.join(path, WEIGHTS)):
+            raise UserError(f"{path} was exported; average the checkpoints, and export their mean")
+        if os.path.isdir(path):
             raise UserError(f"{path} is a folder; add --last N or --best N, or name the checkpoints")
-    output_file("--output", output, force=True, inputs=map(str, paths))
+        require_checkpoint(path)
+
+
+def run(options: argparse.Namespace) -> None:
+    from fairseq_depthwise.checkpoints import averaging
+    from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
+
+    open_once = functools.cache(Checkpoint.open)
+    paths = options.inputs
+    if options.last:
+        paths = averaging.last_checkpoints(paths[0], options.last, open_once)
+    elif options.best:
+        paths = averaging.best_checkpoints(paths[0], options.best, options.metric, open_once)
+    output_file("--output", options.output, force=True, inputs=map(str, paths))
 
     checkpoints = list(map(open_once, paths))
     mean = averaging.average(checkpoints, progress=lambda path: print(f"reading {path}", file=sys.stderr))
-    mean.write(output)
+    mean.write(options.output)
     if options.json:
         print(json.dumps({"output": options.output, "inputs": [str(path) for path in paths]}))
     else:

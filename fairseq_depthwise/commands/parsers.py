@@ -20,7 +20,6 @@ class SubcommandParser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         if self.command is not None:
             module, self.command = self.command(), None
-            self.set_defaults(run=module.run)
             self.formatter_class = argparse.RawDescriptionHelpFormatter
             self.epilog = "".join((module.__doc__ or "").partition("example:")[1:])
             module.add_to(self)

@@ -38,17 +38,19 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> None:
-    page = options.output
-    if page is None and not options.json:
+def check(options: argparse.Namespace) -> None:
+    if options.output is None and not options.json:
         raise UserError("report needs --output PAGE.html, or --json for the numbers alone")
-    if page is not None:
-        page = output_file("--output", page, force=options.force, inputs=options.runs)
+    if options.output is not None:
+        options.output = output_file("--output", options.output, force=options.force, inputs=options.runs)
         require_extra("analysis", "matplotlib")
 
+
+def run(options: argparse.Namespace) -> None:
     from fairseq_depthwise.reports.page import make_page, make_summary_table
     from fairseq_depthwise.reports.training_log import read_run
 
+    page = options.output
     runs = [read_run(path) for path in options.runs]
     names = make_titles([_named_path(path) for path in options.runs])
     if page is not None:

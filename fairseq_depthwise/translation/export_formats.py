@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 
 from fairseq_depthwise.checkpoints.recorded_paths import BEST, CONFIG, ENCODER, WEIGHTS, require_one_model
 
+#: What the marker of an exported folder says it is.
+KIND = "export"
+
 
 class ExportFormat(NamedTuple):
     """A format.
