@@ -23,7 +23,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("inputs", nargs="+", metavar="DIR | FILE", help="a folder with --last or --best, or the files")
     parser.add_argument("--output", required=True, metavar="OUT", help="the checkpoint to write")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--last", type=positive_int, metavar="N", help="the N newest checkpoints of the folder")
+    which.add_argument("--last", type=positive_int, metavar="N", help="the N newest checkpoints of the folder, or all")
     which.add_argument(
         "--best", type=positive_int, metavar="N", help="the N best that --keep-best-checkpoints of fairseq-train kept"
     )
@@ -55,10 +55,13 @@ def run(options: argparse.Namespace) -> None:
 
     open_once = functools.cache(Checkpoint.open)
     paths = options.inputs
+    wanted = options.last or options.best
     if options.last:
         paths = averaging.last_checkpoints(paths[0], options.last, open_once)
     elif options.best:
         paths = averaging.best_checkpoints(paths[0], options.best, options.metric, open_once)
+    if wanted and len(paths) < wanted:
+        print(f"{options.inputs[0]} has {len(paths)} of the {wanted} checkpoints; taking all", file=sys.stderr)
     output_file("--output", options.output, force=True, inputs=map(str, paths))
 
     checkpoints = list(map(open_once, paths))

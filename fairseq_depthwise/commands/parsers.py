@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
-from typing import Any
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NoReturn
 
 from fairseq_compat import UserError
 from fairseq_depthwise.options import positive_int as positive_int
 
 
 class SubcommandParser(argparse.ArgumentParser):
-    """Accepts files after options as well as before them: ``translate best.pt --beam 5 text.en``."""
+    """Accepts files after options as well as before them: ``translate best.pt --beam 5 text.en``.
+
+    An error about options that it does not know names those that are spelled alike.
+    """
 
     #: Imports the subcommand's module once it is needed; see :mod:`fairseq_depthwise.cli`.
     command: Callable[[], Any] | None = None
     _takes_options_first = False
+    _words: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         if self.command is not None:
@@ -29,10 +34,29 @@ class SubcommandParser(argparse.ArgumentParser):
         if any(action.nargs == argparse.REMAINDER for action in positionals):
             return super().parse_known_args(args, namespace)
         self._takes_options_first = True  # argparse calls this method again, for the options and then for the rest
+        self._words = args
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            namespace, unknown = self.parse_known_intermixed_args(args, namespace)
         finally:
             self._takes_options_first = False
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return namespace, unknown
+
+    def error(self, message: str) -> NoReturn:
+        super().error("; ".join([message, *self._corrections()]))
+
+    def _corrections(self) -> Iterator[str]:
+        """Yield the option that is meant by each of the command line that is not known, if there is one like it."""
+        words = list(self._words)
+        end = words.index("--") if "--" in words else len(words)
+        known = list(self._option_string_actions)
+        for word in words[:end]:
+            name = word.partition("=")[0]
+            is_known = any(option.startswith(name) for option in known)  # argparse accepts the beginning of a name
+            if name.startswith("--") and not is_known:
+                for option in difflib.get_close_matches(name, known, n=1):
+                    yield f"did you mean {option} by {name}?"
 
     def _parse_pass(self, args: list[str], namespace: Any) -> Any:
         """Parse the options, or the positionals that are left of them.

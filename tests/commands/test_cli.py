@@ -42,6 +42,23 @@ def test_files_may_follow_options(given: str, name: str, files: list[str]) -> No
     assert getattr(cli.build_parser().parse_args(given.split()), name) == files
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("score --reff r h", "--ref"),
+        ("average --ouput=mean.pt a.pt b.pt", "--output"),  # --output is missing, too
+        ("translate a.pt --beams 5", "--beam"),
+    ],
+)
+def test_an_option_that_is_not_known_is_answered_with_one_that_is(
+    given: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(given.split())
+    assert ended.value.code == 2
+    assert f" {meant} " in capsys.readouterr().err.splitlines()[-1].partition("did you mean")[2]
+
+
 @pytest.mark.parametrize("command", ["params", "train data-bin"])
 def test_an_interrupt_is_one_word(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

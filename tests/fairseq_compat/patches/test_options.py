@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from fairseq.logging import progress_bar
 
 from fairseq_compat import UserError
+from fairseq_compat.patches.options import import_speech_task_silently
 
 # Warnings and logs.
 
@@ -55,3 +58,13 @@ def test_a_training_needs_an_architecture(stock_data: Path) -> None:
 
     with pytest.raises(UserError, match=r"^--arch"):
         of_fairseq.parse_args_and_arch(of_fairseq.get_training_parser(), [str(stock_data)])
+
+
+def test_a_task_that_nobody_uses_asks_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    task = ModuleType("fairseq.tasks.text_to_speech")
+    logger = logging.getLogger(task.__name__)
+    with caplog.at_level(logging.INFO):
+        with contextmanager(import_speech_task_silently)(task):
+            logger.info("Please install tensorboardX")
+        logger.info("later")
+    assert caplog.messages == ["later"]
