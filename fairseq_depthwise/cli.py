@@ -41,7 +41,7 @@ COMMANDS = {
     "average": "average the parameters of checkpoints",
     "inspect": "show what a checkpoint holds: its model, how far it was trained and how, which versions wrote it",
     "grow": "make the model of a checkpoint deeper",
-    "params": "count the parameters of every published model, and compare with the published counts",
+    "params": "compare the parameters of every published model with the published counts, or count those of one's own",
     "units": "measure the diversity of the units of mute_transformer models, and show their weights and attention",
     "probe": "replace each layer of a trained model by a linear layer, and measure the loss in BLEU",
     "similarity": "measure the cosine similarity of each layer's output to embedding, layer below and sentence",

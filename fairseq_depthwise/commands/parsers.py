@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from fairseq_compat import UserError
 from fairseq_depthwise.options import positive_int as positive_int
+from fairseq_depthwise.options import similar_option
 
 
 class SubcommandParser(argparse.ArgumentParser):
@@ -19,6 +19,8 @@ class SubcommandParser(argparse.ArgumentParser):
 
     #: Imports the subcommand's module once it is needed; see :mod:`fairseq_depthwise.cli`.
     command: Callable[[], Any] | None = None
+    #: Whether words that are no options of the subcommand are collected in ``other``, and not refused.
+    takes_others = False
     _takes_options_first = False
     _words: Sequence[str] = ()
 
@@ -39,6 +41,8 @@ class SubcommandParser(argparse.ArgumentParser):
             namespace, unknown = self.parse_known_intermixed_args(args, namespace)
         finally:
             self._takes_options_first = False
+        if self.takes_others:
+            namespace.other, unknown = unknown, []
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return namespace, unknown
@@ -54,9 +58,9 @@ class SubcommandParser(argparse.ArgumentParser):
         for word in words[:end]:
             name = word.partition("=")[0]
             is_known = any(option.startswith(name) for option in known)  # argparse accepts the beginning of a name
-            if name.startswith("--") and not is_known:
-                for option in difflib.get_close_matches(name, known, n=1):
-                    yield f"did you mean {option} by {name}?"
+            similar = None if is_known or not name.startswith("--") else similar_option(name, known)
+            if similar is not None:
+                yield f"did you mean {similar} by {name}?"
 
     def _parse_pass(self, args: list[str], namespace: Any) -> Any:
         """Parse the options, or the positionals that are left of them.
