@@ -136,13 +136,13 @@ def bootstrap_interval(
 
 def score_interval(metric: TranslationMetric, score: Score, *, samples: int = 1000) -> tuple[float, float]:
     """Return the 95 % interval of a score, with sentences drawn with replacement."""
-    statistics = np.array(score.statistics, dtype=np.float64)
+    table = np.array(score.statistics, dtype=np.float64)
     generator = np.random.default_rng(DEFAULT_SEED)
     scores = []
     # One sample after the other: all of them at once, as in sacreBLEU, take gigabytes for a large text.
     for _ in range(samples):
-        rows = generator.choice(len(statistics), len(statistics))
-        scores.append(_score_of(metric, statistics[rows]))
+        rows = generator.choice(len(table), len(table))
+        scores.append(_score_of(metric, table[rows]))
     return _central_95_percent(scores)
 
 
@@ -150,10 +150,9 @@ def difference_interval(
     metric: TranslationMetric, systems: Sequence[Score], bases: Sequence[Score], *, samples: int, seed: int
 ) -> tuple[float, float]:
     """Return the 95 % interval of the mean difference of a system's seeds and the base's, in any metric."""
-    tables = []
-    for scores in (systems, bases):
-        tables.append([np.array(score.statistics, dtype=np.float64) for score in scores])
-    return _interval_of_difference(partial(_score_of, metric), *tables, samples, seed)
+    system_tables = [np.array(score.statistics, dtype=np.float64) for score in systems]
+    base_tables = [np.array(score.statistics, dtype=np.float64) for score in bases]
+    return _interval_of_difference(partial(_score_of, metric), system_tables, base_tables, samples, seed)
 
 
 def _interval_of_difference(
@@ -172,13 +171,13 @@ def _interval_of_difference(
         differences = []
         for number in numbers:
             differences.append(score_of(systems[number][rows]) - score_of(bases[number][rows]))
-        means.append(np.mean(differences))
+        means.append(statistics.fmean(differences))
     return _central_95_percent(means)
 
 
-def _score_of(metric: TranslationMetric, statistics: np.ndarray) -> float:
+def _score_of(metric: TranslationMetric, table: np.ndarray) -> float:
     """Return the score of sentences from sacreBLEU's statistics of each."""
-    return float(metric.scorer._compute_score_from_stats(statistics.sum(axis=0).tolist()).score)
+    return float(metric.scorer._compute_score_from_stats(table.sum(axis=0).tolist()).score)
 
 
 def _central_95_percent(values: Sequence[float]) -> tuple[float, float]:
