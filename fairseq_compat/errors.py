@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import linecache
 import os
-from collections.abc import Iterator
-from traceback import walk_tb
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # this file is imported at every start of Python; see fairseq_compat/import_hook.py
+    from collections.abc import Iterator
 
 
 class UserError(ValueError):
@@ -55,6 +56,9 @@ def _is_check_of_fairseq(error: BaseException) -> bool:
     """Return whether a line of fairseq raised an error with a message, as its checks of options do."""
     if not isinstance(error, (AssertionError, ValueError, ImportError)) or not str(error):
         return False
+    import linecache
+    from traceback import walk_tb
+
     frames = list(walk_tb(error.__traceback__))
     if not frames:  # it was never raised
         return False

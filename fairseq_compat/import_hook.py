@@ -1,6 +1,7 @@
 """The import hook, which applies patches when fairseq's modules are executed.
 
-This file is imported at every start of Python in an environment with the package, so it imports only built-in modules.
+This file and ``errors.py`` are imported at every start of Python in an environment with the package, so they import
+only modules that Python has loaded by then.
 The patches themselves are imported with the first module of fairseq.
 """
 

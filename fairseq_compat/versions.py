@@ -123,6 +123,16 @@ def problem_of_extra(extra: str, *modules: str) -> str | None:
     return None
 
 
+def missing_of_extra(extra: str) -> list[str]:
+    """Return the distributions of an extra of the installation that are not installed, or too old."""
+    missing = []
+    for needed in EXTRAS[extra]:
+        installed = installed_version(needed.distribution)
+        if installed is None or _as_numbers(installed) < _as_numbers(needed.first):
+            missing.append(needed.distribution)
+    return missing
+
+
 def fairseq_problem() -> str | None:
     """Return what is wrong with fairseq or another requirement, with the command that fixes it; or None."""
     for needed in SUPPORTED:

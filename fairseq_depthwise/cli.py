@@ -1,8 +1,14 @@
 """``fairseq-depthwise <subcommand>``: one file per subcommand in :mod:`fairseq_depthwise.commands`.
 
-A subcommand is a module whose docstring ends with an example, with the functions ``add_to(parser)``, which adds its
-options, and ``run(options)``. Results go to stdout, progress to stderr; an error is one sentence and status 1, a wrong
-option status 2.
+A subcommand is a module whose docstring ends with an example, and which imports neither PyTorch nor fairseq. It has the
+functions
+
+- ``add_to(parser)``, which adds its options;
+- ``check(options)``, if there is anything to check: it refuses options and files that cannot be used, before PyTorch
+  and fairseq are imported, and may replace a file's name by its path;
+- ``run(options)``, which imports what it uses.
+
+Results go to stdout, progress to stderr; an error is one sentence and status 1, a wrong option status 2.
 """
 
 from __future__ import annotations
@@ -17,8 +23,7 @@ from typing import Any
 import fairseq_compat
 from fairseq_compat.commands.run import run_command, without_traceback_option
 from fairseq_compat.process import keep_freed_memory, sleep_while_waiting
-from fairseq_compat.versions import fairseq_problem
-from fairseq_depthwise import register_with_fairseq
+from fairseq_depthwise import __version__, register_with_fairseq
 from fairseq_depthwise.commands import fairseq_commands
 from fairseq_depthwise.commands.parsers import SubcommandParser
 
@@ -38,7 +43,7 @@ COMMANDS = {
     "average": "average the parameters of checkpoints",
     "inspect": "show what a checkpoint holds: its model, how far it was trained and how, which versions wrote it",
     "grow": "make the model of a checkpoint deeper",
-    "params": "count the parameters of every published model, and compare with the published counts",
+    "params": "compare the parameters of every published model with the published counts, or count those of one's own",
     "units": "measure the diversity of the units of mute_transformer models, and show their weights and attention",
     "probe": "replace each layer of a trained model by a linear layer, and measure the loss in BLEU",
     "similarity": "measure the cosine similarity of each layer's output to embedding, layer below and sentence",
@@ -48,8 +53,8 @@ COMMANDS = {
     "report": "make one HTML page of training runs: loss, BLEU, rate, depth, gates, speed and options",
 }
 
-#: Those whose modules are in :mod:`fairseq_depthwise.analysis`.
-ANALYSES = ("units", "probe", "similarity", "gates")
+#: Those that run without fairseq and PyTorch, and ``doctor``, which reports what is wrong with them.
+WITHOUT_FAIRSEQ = ("doctor", "prepare", "score", "compare", "report")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -60,8 +65,9 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="`fairseq-depthwise SUBCOMMAND --help` shows each one's options and an example; "
         "--traceback after any prints the traceback of an error.",
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subcommands = parser.add_subparsers(
-        title="subcommands", metavar="SUBCOMMAND", required=True, parser_class=SubcommandParser
+        title="subcommands", metavar="SUBCOMMAND", required=True, dest="subcommand", parser_class=SubcommandParser
     )
     for name, help in COMMANDS.items():
         subcommand = subcommands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
@@ -72,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
 def _module_of(name: str) -> Any:
     if name in fairseq_commands.FAIRSEQ_COMMANDS:
         return fairseq_commands
-    return importlib.import_module(f"fairseq_depthwise.{'analysis' if name in ANALYSES else 'commands'}.{name}")
+    return importlib.import_module(f"fairseq_depthwise.commands.{name}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -90,10 +96,13 @@ def _run(words: list[str]) -> int | None:
         register_with_fairseq()
         return fairseq_commands.run(argparse.Namespace(command=words[0], arguments=words[1:]))
     options = build_parser().parse_args(words)
-    if words[0] != "doctor" or fairseq_problem() is None:  # doctor reports the problem itself
+    module = _module_of(options.subcommand)
+    if hasattr(module, "check"):
+        module.check(options)
+    if options.subcommand not in WITHOUT_FAIRSEQ:
         register_with_fairseq()
     keep_freed_memory()  # on a CPU; fairseq's commands, which may have a GPU, see to it themselves
-    status: int | None = options.run(options)
+    status: int | None = module.run(options)
     return status
 
 

@@ -6,8 +6,9 @@ Nothing here imports PyTorch, so ``--help`` does not wait for it.
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field, fields
 from typing import Any, TypeVar
 
@@ -15,6 +16,9 @@ from fairseq_compat import UserError
 from fairseq_compat.versions import problem_of_extra
 
 Options = TypeVar("Options")
+
+#: The stacks of a model.
+SIDES = ("encoder", "decoder")
 
 
 def between(least: float, most: float, kind: type = float) -> Callable[[str], Any]:
@@ -73,6 +77,12 @@ class CheckedOptions:
                     convert(str(value))
                 except argparse.ArgumentTypeError as error:
                     raise UserError(f"{_flag(option_field)} {error}") from None
+
+
+def similar_option(word: str, known: Iterable[str]) -> str | None:
+    """Return the known option that a misspelled one, perhaps with ``=`` and a value, is spelled like; or None."""
+    similar = difflib.get_close_matches(word.partition("=")[0], list(known), n=1)
+    return similar[0] if similar else None
 
 
 def require_extra(extra: str, *modules: str) -> None:

@@ -68,6 +68,20 @@ _COMMANDS = tuple(
 )
 
 
+@patch("fairseq.tasks.text_to_speech")
+def import_speech_task_silently(module: Any) -> Iterator[None]:
+    """Where tensorboardX is not installed, every command asks for it (``Please install tensorboardX``).
+
+    Only this task would use it. ``--tensorboard-logdir`` without it is an error (:mod:`fairseq_compat.unread_options`).
+    """
+    logger = logging.getLogger(module.__name__)
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = False
+
+
 @patch("fairseq.dataclass.configs", "fairseq.models.transformer.transformer_config")
 def allow_dataclass_defaults(module: Any) -> Iterator[None]:
     """Python 3.11 and newer refuse the configuration classes' defaults (``mutable default ... use default_factory``).

@@ -1,4 +1,4 @@
-"""Helpers shared by all analyses: options, batches, running moments, reports.
+"""Helpers shared by all analyses: batches, running moments, reports.
 
 :func:`report_checkpoints` is the entry point. ``similarity.py`` is the shortest example of an analysis: its rows, how
 they are measured, a table and a figure.
@@ -22,61 +22,10 @@ from fairseq_depthwise import figures
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
 from fairseq_depthwise.modules.stack import SIDES
-from fairseq_depthwise.options import positive_int, require_extra
 from fairseq_depthwise.tables import aligned, json_text
 
 #: Side -> name of its input tokens in fairseq's batches.
 _INPUT_TOKENS = {"encoder": "src_tokens", "decoder": "prev_output_tokens"}
-
-
-# --- options ---------------------------------------------------------------------------------------------------------
-
-
-def add_data_options(parser: argparse.ArgumentParser, *, subset: str, about: str) -> None:
-    """Add the options for the sentences that an analysis reads, and for its batches."""
-    parser.add_argument("--data", required=True, metavar="BIN", help="the folder that fairseq-preprocess made")
-    parser.add_argument("--subset", default=subset, metavar="NAME", help=f"{about} (default: {subset})")
-    parser.add_argument(
-        "--max-tokens",
-        type=positive_int,
-        default=4096,
-        metavar="N",
-        help="tokens in a batch; the result does not depend on it (default: 4096)",
-    )
-
-
-def add_checkpoint_options(
-    parser: argparse.ArgumentParser, *, models: str, figure_shows: str, side: str | None = None
-) -> None:
-    """Add the options of an analysis that measures one checkpoint after the other.
-
-    Args:
-        parser: the subcommand's parser.
-        models: which checkpoints it takes, for the help.
-        figure_shows: what its figure shows, for the help.
-        side: default of ``--side``; None for an analysis of encoders alone.
-    """
-    parser.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help=f"checkpoints of {models}")
-    add_data_options(parser, subset="valid", about="part of the data")
-    parser.add_argument(
-        "--max-sentences",
-        type=positive_int,
-        default=1000,
-        metavar="N",
-        help="read the first N sentences (default: 1000)",
-    )
-    parser.add_argument("--output", metavar="FIGURE", help=f"draw {figure_shows}: .png, .pdf or .svg")
-    parser.add_argument("--force", action="store_true", help="replace a figure that exists")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    # Analyses of encoders alone have no --side.
-    parser.set_defaults(side="encoder")
-    if side is not None:
-        parser.add_argument(
-            "--side",
-            choices=(*SIDES, "both"),
-            default=side,
-            help=f"which stack; the decoder reads the reference (default: {side})",
-        )
 
 
 def select_sides(options: argparse.Namespace) -> tuple[str, ...]:
@@ -282,13 +231,12 @@ def report_checkpoints(
     """Measure one checkpoint after the other, so that only one model is in memory; print and draw the reports.
 
     Args:
-        options: parsed options of the subcommand.
+        options: parsed options of the subcommand, which has checked them.
         measure: function(model, options) that returns the report of a model.
         format_report: report -> its text.
         drawings: figure option -> function(path, titles, reports) that draws the figure.
         family: model family that the checkpoints must belong to; None for any.
     """
-    paths = _check_figure_paths(options, drawings)
     reports = []
     # fairseq would log all options of each checkpoint.
     with fairseq_warnings_only():
@@ -302,20 +250,8 @@ def report_checkpoints(
     else:
         print("\n".join(map(format_report, reports)), end="")
     titles = figures.make_titles(options.checkpoints)
-    for name, path in paths.items():
-        draw = drawings[name]
-        draw(path, titles, reports)
-        print(f"{path} written", file=sys.stderr)
-
-
-def _check_figure_paths(options: argparse.Namespace, names: Iterable[str]) -> dict[str, str]:
-    """Return the requested figure paths by option; raise UserError now if one cannot be written."""
-    paths = {}
-    for name in names:
+    for name, draw in drawings.items():
         path = getattr(options, name)
-        if path is None:
-            continue
-        option = f"--{name.replace('_', '-')}"
-        paths[name] = figures.figure_path(option, path, force=options.force, inputs=options.checkpoints)
-        require_extra("analysis", "matplotlib")  # raises if it is not installed
-    return paths
+        if path is not None:
+            draw(path, titles, reports)
+            print(f"{path} written", file=sys.stderr)

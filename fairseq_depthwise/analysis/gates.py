@@ -5,10 +5,6 @@ Statistics are over non-padding positions, including end-of-sentence, and are ac
 
 Models with other connections over depth have weights instead of gates: the command then shows these, which
 ``connection_weights.py`` measures.
-
-example:
-  fairseq-depthwise gates checkpoints/checkpoint_best.pt --data data-bin --output gates.png
-  fairseq-depthwise gates 6l.pt 12l.pt --data data-bin --side encoder --json
 """
 
 from __future__ import annotations
@@ -30,7 +26,6 @@ from fairseq_depthwise.analysis.analysis import (
     RunningMoments,
     StackBatch,
     StackReport,
-    add_checkpoint_options,
     make_report,
     report_checkpoints,
     select_sides,
@@ -303,21 +298,8 @@ def _draw_means(
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
-    add_checkpoint_options(
-        parser,
-        models="depthwise_lstm_transformer models, or of sdt_transformer models",
-        figure_shows="gates and norms over the layers, or weights",
-        side="both",
-    )
-    parser.add_argument(
-        "--ablate",
-        action="store_true",
-        help="also show the rise in loss without each source; one more pass over the data per source",
-    )
-
-
-def run(options: argparse.Namespace) -> None:
+def report_gates(options: argparse.Namespace) -> None:
+    """Measure, print and draw what ``fairseq-depthwise gates`` was asked for."""
     report_checkpoints(options, _measure_model, format_report, {"output": write_gates})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch.utils.data import DataLoader
 
 from fairseq_compat import UserError
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
+from fairseq_depthwise.checkpoints.recorded_paths import require_data
 
 #: Seed for sampling and ordering sentences.
 _SEED = 1
@@ -107,8 +107,7 @@ def load_model(path: str, data: str, *, family: str | None = None, with_digest: 
         family: require this family or one of its presets; None for any.
         with_digest: compute the digest of the checkpoint's file.
     """
-    if not os.path.isdir(utils.split_paths(data)[0]):
-        raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
+    require_data(data)
     checkpoint = Checkpoint.open(path, with_digest=with_digest)
     checkpoint.require_family(family)
     task = checkpoint.build_task(data)

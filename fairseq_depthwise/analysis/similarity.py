@@ -8,10 +8,6 @@ layer l at position p, and layer 0 the embedding after positions::
     inter-similarity                         mean over p of cos(h^l_p, mean over q of h^l_q), q in p's sentence
 
 All non-padding positions have the same weight, including end-of-sentence.
-
-example:
-  fairseq-depthwise similarity 6l.pt 12l.pt 24l.pt --data data-bin --output similarity.pdf
-  fairseq-depthwise similarity checkpoints/checkpoint_best.pt --data data-bin --side both --json
 """
 
 from __future__ import annotations
@@ -30,7 +26,6 @@ from fairseq_depthwise.analysis.analysis import (
     RunningMoments,
     StackBatch,
     StackReport,
-    add_checkpoint_options,
     make_report,
     report_checkpoints,
 )
@@ -133,15 +128,7 @@ def write_similarity(path: str, titles: Sequence[str], reports: Sequence[StackRe
     write_figure(path, (11.0, height), draw)
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
-    add_checkpoint_options(
-        parser,
-        models="this plugin's families, or of fairseq's own transformer",
-        figure_shows="the similarities",
-        side="encoder",
-    )
-
-
-def run(options: argparse.Namespace) -> None:
+def report_similarity(options: argparse.Namespace) -> None:
+    """Measure, print and draw what ``fairseq-depthwise similarity`` was asked for."""
     measure = partial(make_report, measure=measure_similarity)
     report_checkpoints(options, measure, format_report, {"output": write_similarity})

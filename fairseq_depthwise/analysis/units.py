@@ -1,9 +1,4 @@
-"""Diversity, weights and attention of the units of multi-unit models.
-
-example:
-  fairseq-depthwise units checkpoints/checkpoint_best.pt --data data-bin --output weights.png
-  fairseq-depthwise units mute.pt biased.pt --data data-bin --sentence-index 3 --attention-output maps.pdf
-"""
+"""Diversity, weights and attention of the units of multi-unit models."""
 
 from __future__ import annotations
 
@@ -23,7 +18,6 @@ from fairseq_depthwise.analysis.analysis import (
     LayerRow,
     StackBatch,
     StackReport,
-    add_checkpoint_options,
     make_report,
     report_checkpoints,
 )
@@ -32,7 +26,6 @@ from fairseq_depthwise.analysis.loaded_model import LoadedModel
 from fairseq_depthwise.figures import make_colormap, write_figure
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer
 from fairseq_depthwise.models.mute.order import penalty
-from fairseq_depthwise.options import between
 from fairseq_depthwise.tables import decimal
 
 if TYPE_CHECKING:
@@ -293,28 +286,8 @@ def _draw_attention(
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
-    add_checkpoint_options(parser, models="mute_transformer models", figure_shows="the weights of the units")
-    parser.add_argument(
-        "--include-self",
-        action="store_true",
-        help="compute diversity as the authors' program does: over all pairs of units, including those of a unit with "
-        "itself, and of feed-forward outputs with their residual",
-    )
-    sentence = parser.add_mutually_exclusive_group()
-    sentence.add_argument("--sentence", metavar="TEXT", help="a tokenized sentence for --attention-output")
-    sentence.add_argument(
-        "--sentence-index",
-        type=between(0, 2**62, int),
-        default=0,
-        metavar="N",
-        help="or one of the subset, counted from 0 as fairseq-generate does (default: 0)",
-    )
-    parser.add_argument("--attention-output", metavar="FIGURE", help="draw the attention of the units in the sentence")
-    parser.add_argument("--layer", type=int, metavar="N", help="the layer of that figure (default: the last)")
-
-
-def run(options: argparse.Namespace) -> None:
+def report_units(options: argparse.Namespace) -> None:
+    """Measure, print and draw what ``fairseq-depthwise units`` was asked for."""
     drawings = {"output": write_weights, "attention_output": write_attention}
     report_checkpoints(options, _measure_model, format_report, drawings, family="mute_transformer")
 

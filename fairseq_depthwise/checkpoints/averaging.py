@@ -53,10 +53,14 @@ def saved_checkpoints(folder: str, open_checkpoint: Opener = Checkpoint.open) ->
 
 
 def last_checkpoints(folder: str, count: int, open_checkpoint: Opener = Checkpoint.open) -> list[str]:
-    """Return the ``count`` newest of :func:`saved_checkpoints`, oldest first."""
+    """Return the ``count`` newest of :func:`saved_checkpoints`, oldest first; all of them if there are fewer.
+
+    Raises:
+        UserError: there are none.
+    """
     saved = saved_checkpoints(folder, open_checkpoint)
     pattern = "checkpoints named checkpointEPOCH.pt or checkpoint_EPOCH_UPDATES.pt"
-    _require_count(len(saved), count, folder, pattern, "--last")
+    _require_some(saved, count, folder, pattern, "--last")
     return saved[-count:]
 
 
@@ -65,8 +69,10 @@ def best_checkpoints(
 ) -> list[str]:
     """Return the ``count`` best checkpoints that ``--keep-best-checkpoints`` left in a folder, best first.
 
+    If there are fewer, all of them are returned.
+
     Raises:
-        UserError: there are fewer, or they were kept by several metrics and ``metric`` names none of them.
+        UserError: there are none, or they were kept by several metrics and ``metric`` names none of them.
     """
     # Groups: metric and value, as in checkpoint.best_bleu_27.35.pt.
     pattern = re.compile(r"checkpoint\.best_(.+)_(-?\d+\.?\d*)\.pt")
@@ -81,7 +87,7 @@ def best_checkpoints(
         raise UserError(f"--metric {metric}: the best checkpoints of {folder} are by {' and '.join(sorted(by_metric))}")
     chosen_metric = metric or next(iter(by_metric), "")  # the only one
     scored = sorted(by_metric.get(chosen_metric, []))  # the smallest first
-    _require_count(len(scored), count, folder, "checkpoints kept by --keep-best-checkpoints of fairseq-train", "--best")
+    _require_some(scored, count, folder, "checkpoints kept by --keep-best-checkpoints of fairseq-train", "--best")
     # Every checkpoint of the folder says whether larger is better.
     options = open_checkpoint(os.path.join(folder, scored[0][1])).options_of("checkpoint")
     if options.get("maximize_best_checkpoint_metric"):
@@ -240,11 +246,11 @@ def _require_one_depth(checkpoints: Sequence[Checkpoint]) -> None:
             )
 
 
-def _require_count(present: int, wanted: int, folder: str, kind: str, option: str) -> None:
+def _require_some(present: Sequence[Any], wanted: int, folder: str, kind: str, option: str) -> None:
+    if wanted < 1:
+        raise UserError(f"{option} {wanted}: give at least 1")
     if not present:
-        raise UserError(f"{option} {wanted}: {folder} holds no {kind}; give another folder")
-    if not 1 <= wanted <= present:
-        raise UserError(f"{option} {wanted}: {folder} holds {present} {kind}; give at least 1 and at most that many")
+        raise UserError(f"{option} {wanted}: {folder} holds no {kind}; name the files to average")
 
 
 def _kind(tensor: Tensor) -> str:

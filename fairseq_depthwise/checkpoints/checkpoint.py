@@ -33,7 +33,7 @@ from fairseq_compat.provenance import Record
 from fairseq_compat.recorded_files import FILES_OF_TASKS
 from fairseq_depthwise import register_with_fairseq
 from fairseq_depthwise.checkpoints.fairseq_transformer import options_of_sdt, parameters_of_sdt
-from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS, moved_file
+from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS, moved_file, require_checkpoint
 from fairseq_depthwise.checkpoints.sizes import build_with_words, family_of
 from fairseq_depthwise.checkpoints.weights_folder import exported_task, read_weights
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig
@@ -72,8 +72,7 @@ class Checkpoint:
         """
         register_with_fairseq()  # a program may have imported nothing but this module
         name = f"{option} {path}".strip()
-        if not os.path.isfile(path):
-            raise UserError(f"{name or repr(path)} does not exist; give the path of a checkpoint")
+        require_checkpoint(path, option)
         if os.path.basename(path) == WEIGHTS:
             return cls(read_weights(path), path, name)
         require_file(path)

@@ -22,6 +22,18 @@ CONFIG = "config.json"
 _ENTRIES = ("format", "architecture")
 
 
+def require_checkpoint(path: str, option: str = "") -> None:
+    """Raise UserError unless there is a file at a path; ``option`` is the one that named it."""
+    if not os.path.isfile(path):
+        raise UserError(f"{f'{option} {path}'.strip() or repr(path)} does not exist; give the path of a checkpoint")
+
+
+def require_data(data: str) -> None:
+    """Raise UserError unless ``--data`` is a folder, or several joined with ``:`` of which the first is there."""
+    if not os.path.isdir(data.split(os.pathsep)[0]):
+        raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
+
+
 def checkpoint_files(model: str) -> list[str]:
     """Return the files of a model: one, or an ensemble joined with ``:``; a folder stands for its best checkpoint."""
     files = []

@@ -26,21 +26,28 @@ from tqdm import tqdm
 from fairseq_compat import UserError
 from fairseq_depthwise.commands.parsers import add_json, positive_int, refuse_unread
 from fairseq_depthwise.commands.score import (
+    DEFAULT_METRICS,
     SCORING_OPTIONS,
     add_metric_options,
-    chosen_metric,
+    chosen_metrics,
     read_system,
     score_system,
 )
 from fairseq_depthwise.evaluation import languages
 from fairseq_depthwise.evaluation.scores import Score, TranslationMetric
-from fairseq_depthwise.evaluation.significance import DEFAULT_SAMPLES, TESTS, paired_test, spread
+from fairseq_depthwise.evaluation.significance import (
+    DEFAULT_SAMPLES,
+    DEFAULT_SEED,
+    TESTS,
+    difference_interval,
+    paired_test,
+    spread,
+)
 from fairseq_depthwise.evaluation.translations import Translations, read_reference
 from fairseq_depthwise.tables import aligned, decimal, json_text
 
 #: Options of the test; only what is on the command line is not None.
 _TEST_OPTIONS = ("test", "samples", "seed")
-_SEED = 12345
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +69,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="resamples or trials of the test (default: 1000; approximate-randomization: 10000)",
     )
-    parser.add_argument("--seed", type=positive_int, metavar="N", help=f"random seed of the test (default: {_SEED})")
+    parser.add_argument(
+        "--seed", type=positive_int, metavar="N", help=f"random seed of test and interval (default: {DEFAULT_SEED})"
+    )
     add_json(parser)
 
 
@@ -78,23 +87,27 @@ def run(options: argparse.Namespace) -> None:
 
 @dataclass
 class _System:
-    """A system of one or several seeds; p values are of the i-th seeds of it and of the base."""
+    """A system of one or several seeds.
+
+    p values are of the i-th seeds of it and of the base; the interval is that of the mean difference from the base.
+    """
 
     name: str
     files: list[Translations]
     scores: list[Score]
     seeds: dict[str, Any]
     p_values: list[float] = field(default_factory=list)
+    interval: tuple[float, float] | None = None
     why_untested: str | None = None
 
 
 def _compare_systems(options: argparse.Namespace) -> None:
-    metric = chosen_metric(options)
+    (metric,) = chosen_metrics([options.metric or DEFAULT_METRICS[0]], options)
     if metric.scores_answers:
         refuse_unread(options, _TEST_OPTIONS, f"with --metric {metric.name}, which has an exact test")
     test = options.test or "bootstrap"
     samples = options.samples or DEFAULT_SAMPLES[test]
-    seed = options.seed or _SEED
+    seed = options.seed or DEFAULT_SEED
     if not options.ref:
         raise UserError("--ref is missing; give the reference that all systems are scored against")
     references = [read_reference(path) for path in options.ref]
@@ -108,6 +121,9 @@ def _compare_systems(options: argparse.Namespace) -> None:
     )
     for system in compared:
         _test_against(base, system, run_test)
+        if system.why_untested is None:
+            drawn = DEFAULT_SAMPLES["bootstrap"]
+            system.interval = difference_interval(metric, system.scores, base.scores, samples=drawn, seed=seed)
 
     if options.json:
         documents = [_as_json(system, base) for system in systems]
@@ -130,6 +146,7 @@ def _compare_systems(options: argparse.Namespace) -> None:
     print(aligned(_rows(systems)))
     print(f"{base.scores[0].name}: {base.scores[0].signature}")
     print(f"p: {description}, against {base.name}")
+    print("95 % interval: of the difference, over bootstrap samples of sentences and seeds")
     for system in compared:
         if system.why_untested:
             print(system.why_untested)
@@ -167,7 +184,7 @@ def _rows(systems: Sequence[_System]) -> list[list[str]]:
     # Without several seeds of any system, there are no columns for them.
     has_seeds = any(len(system.files) > 1 for system in systems)
     columns = ["files", "st. dev.", "lowest", "highest"] if has_seeds else []
-    rows = [["system", base.scores[0].name, *columns, "difference", "p"]]
+    rows = [["system", base.scores[0].name, *columns, "difference", "95 % interval", "p"]]
     for system in systems:
         seeds = system.seeds
         row = [system.name, decimal(seeds["mean"], ".2f")]
@@ -176,7 +193,11 @@ def _rows(systems: Sequence[_System]) -> list[list[str]]:
             row += [decimal(seeds[name], ".2f") for name in ("standard_deviation", "lowest", "highest")]
         if system is not base:
             p_values = ", ".join(f"{p_value:.4f}" for p_value in system.p_values)
-            row += [f"{seeds['mean'] - base.seeds['mean']:+.2f}", p_values or "-"]
+            interval = "-"
+            if system.interval is not None:
+                low, high = system.interval
+                interval = f"{low:+.2f} to {high:+.2f}"
+            row += [f"{seeds['mean'] - base.seeds['mean']:+.2f}", interval, p_values or "-"]
         rows.append(row)
     return rows
 
@@ -185,6 +206,7 @@ def _as_json(system: _System, base: _System) -> dict[str, Any]:
     document = {"name": system.name, "files": [file.path for file in system.files], **system.seeds}
     if system is not base:
         document["difference"] = system.seeds["mean"] - base.seeds["mean"]
+        document["interval"] = system.interval
         document["p_values"] = system.p_values
         document["why_untested"] = system.why_untested
     return document
@@ -262,7 +284,7 @@ def _scores_in(
     folder: str, files: Mapping[str, str], references: Mapping[str, str], options: argparse.Namespace
 ) -> dict[str, languages.LanguageScore]:
     """Read or compute the scores of a folder by language."""
-    metric = chosen_metric(options)
+    (metric,) = chosen_metrics([options.metric or DEFAULT_METRICS[0]], options)
     scores = {}
     for language, path in tqdm(files.items(), folder, unit=" languages", leave=False, disable=None):
         if path.endswith(".json"):

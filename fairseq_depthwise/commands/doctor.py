@@ -46,6 +46,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu", action="store_true", help="also compare every family and precision on the GPU with the CPU; a minute"
     )
+    parser.add_argument("--verbose", action="store_true", help="also list the faults of fairseq that are patched")
     add_json(parser)
 
 
@@ -59,26 +60,34 @@ def run(options: argparse.Namespace) -> int:
             checks += check_gpu()
     wrong = [check.name for check in checks if not check.ok]
     patches = [] if wrong else patches_of_fairseq()
+    extras = {extra: versions.missing_of_extra(extra) for extra in versions.EXTRAS}
 
     if options.json:
         lines = [{"name": check.name, "found": check.state, "ok": check.ok, "fix": check.fix} for check in checks]
         patched = [{"modules": modules, "why": why} for modules, why in patches]
-        print(json_text({"ok": not wrong, "checks": lines, "patches": patched}))
+        print(json_text({"ok": not wrong, "checks": lines, "extras": extras, "patches": patched}))
         return 1 if wrong else 0
 
+    print(f"{len(wrong)} to fix: {', '.join(wrong)}\n" if wrong else "all is well\n")
     width = max(len(check.name) for check in checks)
     for check in checks:
         print(f"{'ok   ' if check.ok else 'WRONG'}  {check.name:{width}}  {check.state}")
         if not check.ok:
             print(f"       {'':{width}}  fix: {check.fix}")
+    print()
+    for extra, missing in extras.items():
+        state = f"without {', '.join(missing)}: pip install 'fairseq-depthwise[{extra}]'" if missing else "installed"
+        print(f"extra  {extra:{width}}  {state}")
     if wrong:
-        print(f"\n{len(wrong)} to fix: {', '.join(wrong)}")
         return 1
+
     print(f"\ncomputes on: {devices()}")
-    print("\nadjusted when fairseq is imported, because without it:")
-    for modules, why in patches:
-        print(f"- {why} [{modules}]")
-    print("\nall is well")
+    if options.verbose:
+        print("\nadjusted when fairseq is imported, because without it:")
+        for modules, why in patches:
+            print(f"- {why} [{modules}]")
+    else:
+        print(f"faults of fairseq that are patched: {len(patches)}; --verbose lists them")
     return 0
 
 

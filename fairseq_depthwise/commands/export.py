@@ -18,7 +18,7 @@ from fairseq_compat.outputs import output_folder
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
 from fairseq_depthwise.commands.parsers import add_json, add_languages
 from fairseq_depthwise.options import add_options, options_of, require_extra
-from fairseq_depthwise.translation.export_formats import FORMATS
+from fairseq_depthwise.translation.export_formats import FORMATS, KIND
 from fairseq_depthwise.translation.translation_options import ExportOptions
 
 
@@ -30,22 +30,27 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def run(arguments: argparse.Namespace) -> None:
-    from fairseq_depthwise.checkpoints.checkpoint import Checkpoint, fairseq_warnings_only
-    from fairseq_depthwise.translation.export import KIND, export
-
+def check(arguments: argparse.Namespace) -> None:
     options = options_of(ExportOptions, arguments)
     extra = FORMATS[options.format].extra
     if extra:
         require_extra(*extra)
     # Refuse an output that cannot be written before reading the model.
     files = checkpoint_files(arguments.checkpoint)
-    folder = output_folder("OUT", arguments.output, KIND, force=options.force, inputs=files)
+    arguments.folder = output_folder("OUT", arguments.output, KIND, force=options.force, inputs=files)
     if len(files) > 1:
         raise UserError(f"{arguments.checkpoint} are {len(files)} checkpoints; export them one by one")
+    arguments.file = files[0]
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from fairseq_depthwise.checkpoints.checkpoint import Checkpoint, fairseq_warnings_only
+    from fairseq_depthwise.translation.export import export
+
+    options = options_of(ExportOptions, arguments)
     with fairseq_warnings_only():
-        checkpoint = Checkpoint.open(files[0])
-        config = export(checkpoint, folder, options, say=lambda sentence: print(sentence, file=sys.stderr))
+        checkpoint = Checkpoint.open(arguments.file)
+        config = export(checkpoint, arguments.folder, options, say=lambda sentence: print(sentence, file=sys.stderr))
     if arguments.json:
         print(json.dumps(config))
         return

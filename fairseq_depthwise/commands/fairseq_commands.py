@@ -17,6 +17,7 @@ from pathlib import Path
 
 import fairseq_depthwise
 from fairseq_compat import UserError
+from fairseq_depthwise.commands import architectures
 from fairseq_depthwise.elastic import launcher, rank
 
 FAIRSEQ_COMMANDS = ("train", "generate", "interactive")
@@ -31,12 +32,16 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "arguments", nargs=argparse.REMAINDER, help=f"options of fairseq-{name}, which `fairseq-{name} -h` lists"
     )
     if name == "train":
+        architectures.add_options(parser)
         launcher.add_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Hand over to fairseq in this process, so that ``torchrun -m fairseq_depthwise train`` works too."""
     command = options.command
+    if command == "train" and architectures.answer(options.arguments):
+        return 0
+    options.arguments = ["--help" if word == architectures.HELP_ALL else word for word in options.arguments]
     folder = str(Path(fairseq_depthwise.__file__).parent)
     # Importing the plugin imported a fairseq module that configures logging; clear it, so that the command can do so.
     logging.getLogger().handlers.clear()

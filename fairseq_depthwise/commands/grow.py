@@ -11,14 +11,14 @@ import argparse
 import json
 
 from fairseq_compat.outputs import output_file
+from fairseq_depthwise.checkpoints.recorded_paths import require_checkpoint
 from fairseq_depthwise.commands.parsers import add_json, positive_int
+from fairseq_depthwise.growth.freezing import FREEZES
+from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES
+from fairseq_depthwise.options import SIDES
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    # Imported here because they import PyTorch, for which no other subcommand's help should wait.
-    from fairseq_depthwise.growth.freezing import FREEZES
-    from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES
-
     parser.add_argument("input", metavar="IN", help="the checkpoint to start from")
     parser.add_argument("output", metavar="OUT", help="the checkpoint to write")
     parser.add_argument("--layers", type=positive_int, required=True, metavar="N", help="the new depth")
@@ -26,7 +26,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         ("strategy", STRATEGIES, "where new layers are inserted and which layers they copy"),
         ("init", INITS, "how new layers start"),
         ("freeze", FREEZES, "the --growth-freeze of the training from OUT"),
-        ("side", ("encoder", "decoder"), "which stack grows"),
+        ("side", SIDES, "which stack grows"),
     ):
         parser.add_argument(f"--{name}", choices=choices, default=choices[0], help=f"{help} (default: {choices[0]})")
     parser.add_argument(
@@ -36,15 +36,19 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
+def check(options: argparse.Namespace) -> None:
+    require_checkpoint(options.input)
+    options.output = output_file("OUT", options.output, force=options.force, inputs=[options.input])
+
+
 def run(options: argparse.Namespace) -> None:
     from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
     from fairseq_depthwise.checkpoints.growing import grow_checkpoint
 
-    output = output_file("OUT", options.output, force=options.force, inputs=[options.input])
     checkpoint = Checkpoint.open(options.input)
     how = {name: getattr(options, name) for name in ("side", "strategy", "init")}
     grown = grow_checkpoint(checkpoint, options.layers, **how, frozen=options.freeze, seed=options.seed)
-    grown.checkpoint.write(output)
+    grown.checkpoint.write(options.output)
 
     before, after = grown.parameters_before, grown.parameters
     if options.json:

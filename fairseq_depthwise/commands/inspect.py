@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 
+from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, require_checkpoint
 from fairseq_depthwise.commands.parsers import add_json
 from fairseq_depthwise.tables import json_text, shown
 
@@ -19,15 +20,17 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
+def check(options: argparse.Namespace) -> None:
+    if os.path.isdir(options.checkpoint):
+        (options.checkpoint,) = checkpoint_files(options.checkpoint)
+    require_checkpoint(options.checkpoint)
+
+
 def run(options: argparse.Namespace) -> None:
     from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
-    from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
     from fairseq_depthwise.evaluation.checkpoint_summary import summarize
 
     path = options.checkpoint
-    if os.path.isdir(path):
-        # A folder stands for exactly one file.
-        (path,) = checkpoint_files(path)
     contents = summarize(Checkpoint.open(path).state, path)
     summary = {"file": path, "bytes": os.path.getsize(path), **contents}
     if options.json:

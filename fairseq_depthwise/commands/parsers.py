@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NoReturn
 
 from fairseq_compat import UserError
 from fairseq_depthwise.options import positive_int as positive_int
+from fairseq_depthwise.options import similar_option
 
 
 class SubcommandParser(argparse.ArgumentParser):
-    """Accepts files after options as well as before them: ``translate best.pt --beam 5 text.en``."""
+    """Accepts files after options as well as before them: ``translate best.pt --beam 5 text.en``.
+
+    An error about options that it does not know names those that are spelled alike.
+    """
 
     #: Imports the subcommand's module when it is needed; see :mod:`fairseq_depthwise.cli`.
     command: Callable[[], Any] | None = None
+    #: Whether words that are no options of the subcommand are collected in ``other``, and not refused.
+    takes_others = False
     _takes_options_first = False
+    _words: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         # 1. Only the module of the subcommand in use is ever imported, now.
         if self.command is not None:
             module, self.command = self.command(), None
-            self.set_defaults(run=module.run)
             self.formatter_class = argparse.RawDescriptionHelpFormatter
             self.epilog = "".join((module.__doc__ or "").partition("example:")[1:])
             module.add_to(self)
@@ -32,11 +38,32 @@ class SubcommandParser(argparse.ArgumentParser):
         # fairseq's own commands take the rest of the line as it is, which argparse cannot parse in two passes.
         if any(action.nargs == argparse.REMAINDER for action in positionals):
             return super().parse_known_args(args, namespace)
-        self._takes_options_first = True  # argparse calls this method twice more: for the options, then for the rest
+        self._takes_options_first = True  # argparse calls this method again, for the options and then for the rest
+        self._words = args
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            namespace, unknown = self.parse_known_intermixed_args(args, namespace)
         finally:
             self._takes_options_first = False
+        if self.takes_others:
+            namespace.other, unknown = unknown, []
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return namespace, unknown
+
+    def error(self, message: str) -> NoReturn:
+        super().error("; ".join([message, *self._corrections()]))
+
+    def _corrections(self) -> Iterator[str]:
+        """Yield the option that is meant by each of the command line that is not known, if there is one like it."""
+        words = list(self._words)
+        end = words.index("--") if "--" in words else len(words)
+        known = list(self._option_string_actions)
+        for word in words[:end]:
+            name = word.partition("=")[0]
+            is_known = any(option.startswith(name) for option in known)  # argparse accepts the beginning of a name
+            similar = None if is_known or not name.startswith("--") else similar_option(name, known)
+            if similar is not None:
+                yield f"did you mean {similar} by {name}?"
 
     def _parse_pass(self, args: list[str], namespace: Any) -> Any:
         """Parse the options, or in a second pass the positionals that are left.

@@ -37,15 +37,17 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print all metrics as JSON instead of the table")
 
 
-def run(options: argparse.Namespace) -> None:
-    page = options.output
-    if page is not None:
-        page = output_file("--output", page, force=options.force, inputs=options.runs)
+def check(options: argparse.Namespace) -> None:
+    if options.output is not None:
+        options.output = output_file("--output", options.output, force=options.force, inputs=options.runs)
         require_extra("analysis", "matplotlib")
 
+
+def run(options: argparse.Namespace) -> None:
     from fairseq_depthwise.reports.page import make_page, make_summary_table
     from fairseq_depthwise.reports.training_log import read_run
 
+    page = options.output
     runs = [read_run(path) for path in options.runs]
     names = make_titles([_named_path(path) for path in options.runs])
     if page is not None:

@@ -1,12 +1,14 @@
-"""``score``: BLEU and chrF of translations.
+"""``score``: BLEU, chrF and other metrics of translations, each with its 95 % interval.
 
 example:
   fairseq-depthwise score --ref test.de translated.de
+  fairseq-depthwise score --ref test.de --metric sacrebleu --metric ter translated.de
   fairseq-depthwise score --ref test.tok.de --metric compound-split generate-test.txt
   fairseq-depthwise generate data-bin --path best.pt --post-process | fairseq-depthwise score -
 
 Of fairseq's output the D- lines are scored in the order of their numbers, the first of several hypotheses.
-The tokenized metrics use the H- lines if a --tokenizer has detokenized the D- lines.
+The tokenized metrics use the H- lines if a --tokenizer has detokenized the D- lines. The interval is that of
+1,000 bootstrap samples of the sentences.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ from fairseq_depthwise.evaluation.scores import METRICS, Score, TranslationMetri
 from fairseq_depthwise.evaluation.translations import Translations, read_reference, read_translations, subwords_in
 from fairseq_depthwise.tables import json_text
 
+#: The metrics without ``--metric``.
+DEFAULT_METRICS = ("sacrebleu", "chrf")
+
 #: How a metric scores text: the options of :func:`add_metric_options`, except ``--metric``.
 SCORING_OPTIONS = ("tokenize", "chrf_word_order", "detokenize")
 
@@ -42,14 +47,19 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         metavar="REF",
         help="the reference as text; once for each of several (default: the T- lines of fairseq-generate's output)",
     )
-    add_metric_options(parser)
+    add_metric_options(parser, several=True)
     parser.add_argument("--json", action="store_true", help="print the result as JSON; a list if there are several HYP")
 
 
-def add_metric_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose a metric."""
+def add_metric_options(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
+    """Add the options that choose a metric, or several."""
     metrics = "; ".join(f"{name}: {spec.help}" for name, spec in METRICS.items())
-    parser.add_argument("--metric", choices=METRICS, help=f"default: sacrebleu. {metrics}")
+    if several:
+        usage = f"once for each of several; default: {' and '.join(DEFAULT_METRICS)}. {metrics}"
+        parser.add_argument("--metric", action="append", choices=METRICS, dest="metrics", help=usage)
+    else:
+        usage = f"default: {DEFAULT_METRICS[0]}. {metrics}"
+        parser.add_argument("--metric", choices=METRICS, default=None, help=usage)
     parser.add_argument(
         "--tokenize",
         choices=list(BLEU.TOKENIZERS),
@@ -66,49 +76,70 @@ def add_metric_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def chosen_metric(options: argparse.Namespace) -> TranslationMetric:
-    """Return the metric that the options select; raise UserError for options that it does not read."""
-    name = options.metric or "sacrebleu"
-    spec = METRICS[name]
-    effective = {*spec.options, "detokenize"} if spec.text == "detokenized" else set(spec.options)
+def chosen_metrics(names: Sequence[str], options: argparse.Namespace) -> list[TranslationMetric]:
+    """Return metrics with the values of their options; raise UserError for options that none of them reads."""
+    specs = [METRICS[name] for name in names]
+    for name, spec in zip(names, specs, strict=True):
+        if (spec.text == "tokenized") != (specs[0].text == "tokenized"):
+            raise UserError(
+                f"--metric {names[0]} scores {specs[0].text}, and --metric {name} {spec.text}; score them one by one"
+            )
+    effective = {option for spec in specs for option in spec.options}
+    if specs[0].text == "detokenized":
+        effective.add("detokenize")
     unread = [option for option in SCORING_OPTIONS if option not in effective]
-    refuse_unread(options, unread, f"with --metric {name}, which scores {spec.text}")
+    refuse_unread(options, unread, f"with --metric {names[0]}, which scores {specs[0].text}")
 
     language = options.detokenize
     if language is not None and not re.fullmatch("[a-z]{2,3}", language):
         raise UserError(f"--detokenize {language} is not a language code; give one such as de")
-    # Each scorer has its own defaults for options that are not on the command line.
-    values = {option: getattr(options, option) for option in spec.options}
-    return TranslationMetric(name, **{option: value for option, value in values.items() if value is not None})
+    metrics = []
+    for name, spec in zip(names, specs, strict=True):
+        # Each scorer has its own defaults for options that are not on the command line.
+        values = {option: getattr(options, option) for option in spec.options}
+        given = {option: value for option, value in values.items() if value is not None}
+        metrics.append(TranslationMetric(name, **given))
+    return metrics
 
 
 def run(options: argparse.Namespace) -> None:
-    metric = chosen_metric(options)
+    from fairseq_depthwise.evaluation.significance import score_interval
+
+    names = list(dict.fromkeys(options.metrics or DEFAULT_METRICS))
+    metrics = chosen_metrics(names, options)
     references = [read_reference(path) for path in options.ref or ()]
     documents, lines = [], []
     for path in options.hypotheses:
-        system = read_system(path, metric, options.detokenize)
+        system = read_system(path, metrics[0], options.detokenize)
         # Without --ref, the T- lines of each system are its reference.
         paths, texts = options.ref, references
         if not options.ref:
-            paths, texts = _reference_within(system, metric)
-        score = score_system(system, paths, texts, metric)
+            paths, texts = _reference_within(system, metrics[0])
+        require_same_sentences(system, paths, texts, metrics[0])
 
-        documents.append(
-            {
-                "hypothesis": path,
-                "lines": system.lines,
-                "references": paths,
-                "metric": metric.name,
+        scores = {}
+        for metric in metrics:
+            score = metric.score(system.sentences, texts)
+            low, high = score_interval(metric, score)
+            scores[metric.name] = {
                 "score": score.score,
+                "interval": [low, high],
                 "signature": score.signature,
                 "sentences": score.sentences,
                 **score.ngrams,
             }
-        )
-        # With several systems each line begins with the file.
-        line = f"{score.line}  {score.signature}"
-        lines.append(f"{path}: {line}" if len(options.hypotheses) > 1 else line)
+            # With several systems each line begins with the file.
+            line = f"{score.line}  95 % interval {low:.2f} to {high:.2f}  {score.signature}"
+            lines.append(f"{path}: {line}" if len(options.hypotheses) > 1 else line)
+        document = {
+            "hypothesis": path,
+            "lines": system.lines,
+            "references": paths,
+            "metric": names[0],
+            **scores[names[0]],
+            "scores": scores,
+        }
+        documents.append(document)
 
     if options.json:
         print(json_text(documents if len(documents) > 1 else documents[0]))
@@ -129,10 +160,13 @@ def read_system(path: str, metric: TranslationMetric, language: str | None) -> T
     return replace(system, sentences=detokenize(system.sentences, language), targets=targets)
 
 
-def score_system(
+def require_same_sentences(
     system: Translations, paths: Sequence[str], references: Sequence[Sequence[str]], metric: TranslationMetric
-) -> Score:
-    """Score translations, and warn about tokenized text; ``paths`` are the files of the references."""
+) -> None:
+    """Raise UserError unless references have a line for each translation; warn about tokenized text.
+
+    ``paths`` are the files of the references.
+    """
     for path, reference in zip(paths, references, strict=True):
         if len(system.sentences) != len(reference):
             raise UserError(
@@ -142,6 +176,13 @@ def score_system(
     # Tokenized text has a higher BLEU, which cannot be compared with that of detokenized text.
     if not metric.tokenized and looks_tokenized(system.sentences, references[0]):
         _warn(f"{system.path} looks tokenized; add --detokenize LANG, or choose --metric tokenized")
+
+
+def score_system(
+    system: Translations, paths: Sequence[str], references: Sequence[Sequence[str]], metric: TranslationMetric
+) -> Score:
+    """Score translations that :func:`require_same_sentences` accepts."""
+    require_same_sentences(system, paths, references, metric)
     return metric.score(system.sentences, references)
 
 

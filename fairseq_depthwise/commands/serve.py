@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from fairseq_compat import UserError
 from fairseq_compat.process import describe_waiting
-from fairseq_depthwise.commands.translator_options import add_translator_options, load_translator
+from fairseq_depthwise.commands.translator_options import add_translator_options, load_translator, require_model
 from fairseq_depthwise.options import add_options, options_of, require_extra
 from fairseq_depthwise.serving.server_options import ServerOptions
 from fairseq_depthwise.translation.translation_options import TranslatorOptions
@@ -38,7 +38,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_translator_options(parser, without=("constraints", "sampling", "sampling_topk"))
 
 
-def run(options: argparse.Namespace) -> None:
+def check(options: argparse.Namespace) -> None:
     require_extra("serve", "fastapi", "prometheus_client", "uvicorn")
     if options.alignment == "soft":
         raise UserError("--print-alignment soft is for files; requests get hard ones")
@@ -47,6 +47,11 @@ def run(options: argparse.Namespace) -> None:
             f"--max-lines {options.max_lines} is more than --queue-lines {options.queue_lines}: such a request would "
             "never be accepted"
         )
+    options_of(TranslatorOptions, options)  # which refuses those that do not go together
+    require_model(options.model)
+
+
+def run(options: argparse.Namespace) -> None:
     translator_options = options_of(TranslatorOptions, options)
     with _bind(options.host or "127.0.0.1", options.port) as listener:
         _serve(_service(options, translator_options), listener, options.timeout)

@@ -29,12 +29,11 @@ from typing import IO, TYPE_CHECKING, Any
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import output_file
-from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, input_files
+from fairseq_depthwise.checkpoints.recorded_paths import input_files
 from fairseq_depthwise.commands.parsers import positive_int
-from fairseq_depthwise.commands.translator_options import add_translator_options, load_translator
+from fairseq_depthwise.commands.translator_options import add_translator_options, load_translator, require_model
 from fairseq_depthwise.options import add_options, option, options_of, that_change_results
 from fairseq_depthwise.text_files import Block, blocks_of, compressed
-from fairseq_depthwise.translation.export_formats import format_of_graphs
 from fairseq_depthwise.translation.translation_options import TranslatorOptions, refuse_pairs, refuse_without
 
 if TYPE_CHECKING:
@@ -103,8 +102,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> int:
-    output_path = _require_files(options)
+def check(options: argparse.Namespace) -> None:
+    options.output = _require_files(options)
     refuse_pairs(("--scores", "--json", options.scores and options.json))
     refuse_without(
         ("--seed", "--sampling", options.seed is not None and not options.sampling),
@@ -113,21 +112,26 @@ def run(options: argparse.Namespace) -> int:
         ("--ray-actors", "--ray", options.ray_actors and options.ray is None),
         ("--output-folder", "--ray", options.output_folder and options.ray is None),
     )
+    options_of(TranslatorOptions, options)  # which refuses those that do not go together
+    require_model(options.model)
+
+
+def run(options: argparse.Namespace) -> int:
     if options.ray is not None:
-        return _translate_on_ray(options, output_path)
+        return _translate_on_ray(options)
     # At a terminal, translate each line as soon as it is typed.
     at_terminal = options.files == ["-"] and sys.stdin.isatty()
     translator = load_translator(options)
     if at_terminal:
         print("type a sentence and press return; Ctrl-D ends", file=sys.stderr)
     # A file appears when it is complete; standard output is written as translations come.
-    opened: Any = nullcontext(sys.stdout.buffer) if output_path is None else atomic_write(output_path)
+    opened: Any = nullcontext(sys.stdout.buffer) if options.output is None else atomic_write(options.output)
     with opened as output:
         _translate(translator, output, options, at_once=at_terminal)
     return 0
 
 
-def _translate_on_ray(options: argparse.Namespace, output_path: str | None) -> int:
+def _translate_on_ray(options: argparse.Namespace) -> int:
     from fairseq_depthwise.serving.cluster.large_text import require_folder, translate_large_text
     from fairseq_depthwise.serving.cluster.ray_blocks import Translators, require_ray
 
@@ -139,22 +143,18 @@ def _translate_on_ray(options: argparse.Namespace, output_path: str | None) -> i
             raise UserError(f"--ray reads files, so that a second start can go on, and {name} is none; write it to one")
     if (options.output is None) == (options.output_folder is None):
         raise UserError("--ray writes to --output FILE or to --output-folder FOLDER; give one of them")
-    if format_of_graphs(options.model) is None:
-        checkpoint_files(options.model)  # reports missing files before Ray is started
-    output = output_path or require_folder(options.output_folder, options.files, force=options.force)
+    output = options.output or require_folder(options.output_folder, options.files, force=options.force)
     # What the translations depend on, so that blocks made with other options are not reused.
     depends_on = {"--source-lang": options.source_lang, "--target-lang": options.target_lang}
     for declared in (TranslatorOptions, LineOptions):
         depends_on |= dict(that_change_results(options_of(declared, options)))
-    # Sent to the actors by pickling, so without the function ``run``.
-    sent = argparse.Namespace(**{name: value for name, value in vars(options).items() if name != "run"})
-    load = functools.partial(_load_actor, sent)
+    load = functools.partial(_load_actor, options)
     threads = options.threads or 1
     start = functools.partial(Translators, address, load, options.ray_actors, threads, gpu=not options.cpu)
     translate_large_text(
         options.files,
         output,
-        in_folder=output_path is None,
+        in_folder=options.output is None,
         lines=options.buffer_lines,
         depends_on=depends_on,
         start=start,

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fairseq_compat import UserError
+from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
 from fairseq_depthwise.commands.parsers import add_languages
 from fairseq_depthwise.options import add_options, between, options_of
+from fairseq_depthwise.translation.export_formats import format_of_graphs
 from fairseq_depthwise.translation.translation_options import TranslatorOptions
 
 if TYPE_CHECKING:
@@ -22,6 +24,12 @@ def add_translator_options(parser: argparse.ArgumentParser, *, without: Sequence
     parser.add_argument("--cpu", action="store_true", help="do not use GPUs")
     parser.add_argument("--threads", type=between(1, 2**16, int), metavar="N", help="of PyTorch, on a CPU")
     add_options(parser, TranslatorOptions, without=without)
+
+
+def require_model(model: str) -> None:
+    """Raise UserError unless there is a checkpoint, several joined with ``:``, or an exported folder."""
+    if format_of_graphs(model) is None:
+        checkpoint_files(model)
 
 
 def load_translator(arguments: argparse.Namespace, options: TranslatorOptions | None = None) -> LoadedTranslator:

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from fairseq_compat import UserError
+from fairseq_depthwise.evaluation.scores import METRICS
 
 #: The languages of OPUS-100 with a test set, to and from English: BLEU94 is the mean over them.
 _CODES = """
@@ -118,9 +119,16 @@ def summarize(
     summary["win_ratio"] = None
     if base:
         # A tie does not count as a win.
-        wins = [score.score > base[language].score for language, score in scores.items()]
+        wins = [_is_better(score, base[language]) for language, score in scores.items()]
         summary["win_ratio"] = 100 * fmean(wins)
     return summary
+
+
+def _is_better(score: LanguageScore, other: LanguageScore) -> bool:
+    spec = METRICS.get(score.metric)
+    if spec is not None and spec.lower_is_better:
+        return score.score < other.score
+    return score.score > other.score
 
 
 def _list_first(languages: Sequence[str]) -> str:

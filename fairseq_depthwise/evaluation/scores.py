@@ -1,4 +1,4 @@
-r"""BLEU as the papers compute it, chrF, and accuracy, all with sacreBLEU.
+r"""BLEU as the papers compute it, chrF, TER and accuracy, all with sacreBLEU.
 
 To add a metric, add an entry to :data:`METRICS`.
 
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEUScore
 
@@ -89,6 +89,7 @@ class MetricSpec:
         prepare: changes a sentence before it is scored.
         signature: entries of sacreBLEU's signature that describe ``prepare``.
         options: the options of ``score`` that ``scorer`` takes.
+        lower_is_better: whether it counts errors.
     """
 
     help: str
@@ -97,9 +98,10 @@ class MetricSpec:
     prepare: Callable[[str], str] = _keep_unchanged
     signature: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
+    lower_is_better: bool = False
 
 
-#: Value of ``--metric`` -> metric; the first is the default.
+#: Value of ``--metric`` -> metric.
 METRICS = {
     "sacrebleu": MetricSpec(
         help="BLEU of detokenized text",
@@ -133,6 +135,12 @@ METRICS = {
         text="detokenized",
         options=("chrf_word_order",),
     ),
+    "ter": MetricSpec(
+        help="translation edit rate of detokenized text; lower is better",
+        scorer=TER,
+        text="detokenized",
+        lower_is_better=True,
+    ),
     "accuracy": MetricSpec(
         help="share of lines that are equal to the reference",
         scorer=Accuracy,
@@ -146,7 +154,8 @@ class Score:
     """A system's score, from 0 to 100, with sacreBLEU's name, line and signature.
 
     ``ngrams`` of BLEU: matching and all n-grams for n = 1 to 4, precisions in percent (smoothed for ``sacrebleu``),
-    brevity penalty, lengths in words; empty for other metrics.
+    brevity penalty, lengths in words; empty for other metrics. ``statistics`` are sacreBLEU's of each sentence, whose
+    sums have the score.
     """
 
     name: str
@@ -155,6 +164,7 @@ class Score:
     signature: str
     sentences: int
     ngrams: dict[str, Any]
+    statistics: Sequence[Sequence[float]] = field(repr=False)
 
 
 class TranslationMetric:
@@ -182,12 +192,14 @@ class TranslationMetric:
         """
         require_lines(hypotheses, references)
         prepared = [self.prepare(reference) for reference in references]
-        result = self.scorer.corpus_score(self.prepare(hypotheses), prepared)
+        # As sacreBLEU's corpus_score, which does not return the statistics.
+        statistics = self.scorer._extract_corpus_statistics(self.prepare(hypotheses), prepared)
+        result = self.scorer._aggregate_and_compute(statistics)
         # Other metrics have no n-grams.
         ngrams = {}
         if isinstance(result, BLEUScore):
             ngrams = {name: getattr(result, name_in_result) for name, name_in_result in _NGRAMS.items()}
-        return Score(result.name, result.score, str(result), self.signature(), len(hypotheses), ngrams)
+        return Score(result.name, result.score, str(result), self.signature(), len(hypotheses), ngrams, statistics)
 
     def signature(self) -> str:
         """Return sacreBLEU's signature of the last score, with the preparation of the text."""

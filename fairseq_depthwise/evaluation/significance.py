@@ -1,4 +1,4 @@
-"""Significance of a difference between systems: paired tests of sacreBLEU, and the variation over seeds.
+"""Significance of a difference between systems: paired tests of sacreBLEU, intervals, and the variation over seeds.
 
 Systems can be compared without their text, from the statistics of each sentence in a few bytes.
 """
@@ -10,19 +10,23 @@ import math
 import os
 import statistics
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from sacrebleu.significance import PairedTest
 
-from fairseq_depthwise.evaluation.scores import TranslationMetric, require_lines
+from fairseq_depthwise.evaluation.scores import Score, TranslationMetric, require_lines
 
 #: Names of the tests here and in sacreBLEU.
 TESTS = {"bootstrap": "bs", "approximate-randomization": "ar"}
 
 #: sacreBLEU's default numbers of resamples or trials.
 DEFAULT_SAMPLES = {"bootstrap": 1000, "approximate-randomization": 10000}
+
+#: The seed of resamples, as sacreBLEU's.
+DEFAULT_SEED = 12345
 
 #: Length of the translation and of the reference, and matching n-grams for n = 1 to 4.
 COLUMNS = 6
@@ -47,7 +51,7 @@ def paired_test(
     *,
     test: str = "bootstrap",
     samples: int = 1000,
-    seed: int = 12345,
+    seed: int = DEFAULT_SEED,
 ) -> float:
     """Return sacreBLEU's p value of the difference between two systems, by a key of :data:`TESTS`.
 
@@ -133,19 +137,57 @@ def bootstrap_interval(
         systems: an array of :func:`count_sentences` for each seed of the system, of one test set.
         bases: the same for the base.
     """
-    generator = np.random.default_rng(12345)
-    # For each resample, the mean difference over seeds.
+    return _interval_of_difference(partial(corpus_bleu, metric), systems, bases, samples, DEFAULT_SEED)
+
+
+def score_interval(metric: TranslationMetric, score: Score, *, samples: int = 1000) -> tuple[float, float]:
+    """Return the 95 % interval of a score, with sentences drawn with replacement."""
+    table = np.array(score.statistics, dtype=np.float64)
+    generator = np.random.default_rng(DEFAULT_SEED)
+    scores = []
+    # One sample after the other: all of them at once, as in sacreBLEU, take gigabytes for a large text.
+    for _ in range(samples):
+        rows = generator.choice(len(table), len(table))
+        scores.append(_score_of(metric, table[rows]))
+    return _central_95_percent(scores)
+
+
+def difference_interval(
+    metric: TranslationMetric, systems: Sequence[Score], bases: Sequence[Score], *, samples: int, seed: int
+) -> tuple[float, float]:
+    """Return the 95 % interval of the mean difference of a system's seeds and the base's, in any metric."""
+    system_tables = [np.array(score.statistics, dtype=np.float64) for score in systems]
+    base_tables = [np.array(score.statistics, dtype=np.float64) for score in bases]
+    return _interval_of_difference(partial(_score_of, metric), system_tables, base_tables, samples, seed)
+
+
+def _interval_of_difference(
+    score_of: Callable[[np.ndarray], float],
+    systems: Sequence[np.ndarray],
+    bases: Sequence[np.ndarray],
+    samples: int,
+    seed: int,
+) -> tuple[float, float]:
+    generator = np.random.default_rng(seed)
     means = []
     for _ in range(samples):
         # System and base have the same sample of sentences and of seeds.
         rows = generator.choice(len(systems[0]), len(systems[0]))
-        seeds = generator.choice(len(systems), len(systems))
+        numbers = generator.choice(len(systems), len(systems))
         differences = []
-        for seed in seeds:
-            score = corpus_bleu(metric, systems[seed][rows])
-            differences.append(score - corpus_bleu(metric, bases[seed][rows]))
-        means.append(np.mean(differences))
-    low, high = np.quantile(means, [0.025, 0.975])
+        for number in numbers:
+            differences.append(score_of(systems[number][rows]) - score_of(bases[number][rows]))
+        means.append(statistics.fmean(differences))
+    return _central_95_percent(means)
+
+
+def _score_of(metric: TranslationMetric, table: np.ndarray) -> float:
+    """Return the score of sentences from sacreBLEU's statistics of each."""
+    return float(metric.scorer._compute_score_from_stats(table.sum(axis=0).tolist()).score)
+
+
+def _central_95_percent(values: Sequence[float]) -> tuple[float, float]:
+    low, high = np.quantile(values, [0.025, 0.975])
     return float(low), float(high)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fairseq_depthwise.modules.stack import SIDES
+from fairseq_depthwise.options import SIDES
 
 if TYPE_CHECKING:
     from torch import nn

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-#: The stacks of a model.
-SIDES = ("encoder", "decoder")
+from fairseq_depthwise.options import SIDES as SIDES
 
 
 class OfLayers(NamedTuple):

@@ -16,7 +16,7 @@ from fairseq_compat.versions import recorded_versions
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.recorded_paths import CONFIG
 from fairseq_depthwise.checkpoints.weights_folder import FORMAT, SUBWORDS
-from fairseq_depthwise.translation.export_formats import FORMATS
+from fairseq_depthwise.translation.export_formats import FORMATS, KIND
 from fairseq_depthwise.translation.languages import (
     languages_of,
     recorded_task,
@@ -26,8 +26,6 @@ from fairseq_depthwise.translation.languages import (
 )
 from fairseq_depthwise.translation.text_codec import settings_for
 from fairseq_depthwise.translation.translation_options import BeamOptions, ExportOptions, TextOptions
-
-KIND = "export"  # as the folder's marker names it
 
 
 def export(checkpoint: Checkpoint, folder: str, options: ExportOptions, say: Callable[[str], None]) -> dict[str, Any]:

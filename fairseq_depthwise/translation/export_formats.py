@@ -18,6 +18,9 @@ from fairseq_depthwise.checkpoints.recorded_paths import (
     require_one_model,
 )
 
+#: What the marker of an exported folder says it is.
+KIND = "export"
+
 
 class ExportFormat(NamedTuple):
     """A format.

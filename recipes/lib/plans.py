@@ -167,8 +167,9 @@ class Plan:
                 raise UserError(f"{path} gives {system} a seed twice: {self.seeds(system)}")
         # 3. Metrics must be known.
         for metric in self.metrics:
-            if metric not in METRICS:
-                raise UserError(f"{path}: there is no metric {metric!r}; the metrics are {', '.join(METRICS)}")
+            if metric not in METRICS or METRICS[metric].lower_is_better:
+                known = ", ".join(name for name, spec in METRICS.items() if not spec.lower_is_better)
+                raise UserError(f"{path}: there is no metric {metric!r} for plans; the metrics are {known}")
         # A comparison of a misspelled measure would fail after the last training.
         measures = (*self.metrics, *LOSSES.values(), HOPS)
         for comparison in comparisons:

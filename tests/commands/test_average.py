@@ -37,6 +37,7 @@ def weight(path: Path) -> float:
     ("words", "mean", "names"),
     [
         ("--last 2 {folder}", 4.0, ["checkpoint2.pt", "checkpoint3.pt"]),
+        ("--last 30 {folder}", 3.0, ["checkpoint1.pt", "checkpoint2.pt", "checkpoint3.pt"]),
         ("--best 2 {folder}", 4.0, ["checkpoint.best_bleu_30.0000.pt", "checkpoint.best_bleu_20.0000.pt"]),
         ("{folder}/checkpoint3.pt {folder}/checkpoint1.pt", 3.5, ["checkpoint3.pt", "checkpoint1.pt"]),
     ],

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from fairseq_depthwise import cli
-from fairseq_depthwise.commands import fairseq_commands, inspect
+from fairseq_depthwise.commands import fairseq_commands, params
 
 SUBCOMMANDS = (
     "doctor", "prepare", "train", "generate", "interactive", "translate", "export", "average", "inspect", "grow",
@@ -45,19 +42,24 @@ def test_files_may_follow_options(given: str, name: str, files: list[str]) -> No
     assert getattr(cli.build_parser().parse_args(given.split()), name) == files
 
 
-def test_help_does_without_pytorch() -> None:
-    program = Path(sys.executable).parent / "fairseq-depthwise"
-    result = subprocess.run(
-        [sys.executable, "-X", "importtime", program, "--help"], capture_output=True, text=True, timeout=60
-    )
-    assert result.returncode == 0
-    assert "translate text: raw lines in" in " ".join(result.stdout.split())
-    imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
-    assert "fairseq_depthwise.cli" in imported
-    assert imported.isdisjoint({"torch", "fairseq"})
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("score --reff r h", "--ref"),
+        ("average --ouput=mean.pt a.pt b.pt", "--output"),  # --output is missing, too
+        ("translate a.pt --beams 5", "--beam"),
+    ],
+)
+def test_an_option_that_is_not_known_is_answered_with_one_that_is(
+    given: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(given.split())
+    assert ended.value.code == 2
+    assert f" {meant} " in capsys.readouterr().err.splitlines()[-1].partition("did you mean")[2]
 
 
-@pytest.mark.parametrize("command", ["inspect model.pt", "train data-bin"])
+@pytest.mark.parametrize("command", ["params", "train data-bin"])
 def test_an_interrupt_is_one_word(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,7 +67,7 @@ def test_an_interrupt_is_one_word(
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("the signal was ignored")
 
-    monkeypatch.setattr(inspect, "run", interrupt)
+    monkeypatch.setattr(params, "run", interrupt)
     monkeypatch.setattr(fairseq_commands, "run", interrupt)
     assert cli.main(command.split()) == 130
     assert capsys.readouterr().err == "interrupted\n"

@@ -72,12 +72,15 @@ def test_seeds(printed: Callable[..., str], document: Callable[..., Any]) -> Non
         "lowest": min(scores),
         "highest": max(scores),
         "difference": pytest.approx(difference),
+        "interval": deep["interval"],
         "p_values": [pytest.approx(0.01), pytest.approx(0.01)],
         "why_untested": None,
     }
+    low, high = deep["interval"]
+    assert low < difference < high
     assert deep["p_values"] == [pair["p_values"][0] for pair in pairs]
-    assert base.keys() == deep.keys() - {"difference", "p_values", "why_untested"}
-    assert (single["standard_deviation"], single["p_values"]) == (None, [])
+    assert base.keys() == deep.keys() - {"difference", "interval", "p_values", "why_untested"}
+    assert (single["standard_deviation"], single["interval"], single["p_values"]) == (None, None, [])
     assert "numbers of files differ, 1 and 2" in single["why_untested"]
     assert (found["metric"], found["references"], found["sentences"]) == ("sacrebleu", ["ref"], 40)
     assert (found["test"], found["samples"], found["seed"]) == ("bootstrap", 99, 12345)
@@ -85,7 +88,15 @@ def test_seeds(printed: Callable[..., str], document: Callable[..., Any]) -> Non
     table, notes = printed(*COMMAND, "base1,base2", "deep1,deep2", "deep2").split("\n\n")
     numbers = [fmean(scores), stdev(scores), min(scores), max(scores)]
     mean, *spread = (f"{number:.2f}" for number in numbers)
-    assert cells(table)[2] == ["deep1,deep2", mean, "2", *spread, f"{difference:+.2f}", "0.0100, 0.0100"]
+    assert cells(table)[2] == [
+        "deep1,deep2",
+        mean,
+        "2",
+        *spread,
+        f"{difference:+.2f}",
+        f"{low:+.2f} to {high:+.2f}",
+        "0.0100, 0.0100",
+    ]
     assert notes.splitlines()[-1] == single["why_untested"]
 
 

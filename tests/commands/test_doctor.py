@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fairseq_compat.versions import EXTRAS
+
 PROGRAM = Path(sys.executable).parent / "fairseq-depthwise"
 
 
@@ -19,14 +21,17 @@ def doctor(*options: str, env: dict[str, str] | None = None) -> subprocess.Compl
 
 
 def test_nothing_is_wrong_here(document: Callable[..., Any]) -> None:
-    result = doctor()
+    result = doctor("--verbose")
     assert result.returncode == 0
     lines = result.stdout.splitlines()
+    assert "well" in lines[0]
     assert not [line for line in lines if line.startswith("WRONG")]
     assert any(line.startswith("ok     plugin ") for line in lines)
     assert "[fairseq.checkpoint_utils]" in result.stdout
+    assert "extra  onnx" in result.stdout
     answer = document("doctor")
     assert answer["ok"] is True
+    assert set(answer["extras"]) == set(EXTRAS)
     assert all(check["ok"] and not check["fix"] for check in answer["checks"])
     assert {patch["modules"] for patch in answer["patches"]} >= {"fairseq.options", "fairseq.distributed.utils"}
 

@@ -50,25 +50,23 @@ def hyp(tmp_path: Path) -> str:
 def test_lines_with_the_signature(ref: str, hyp: str, printed: Callable[..., str]) -> None:
     bleu = sacrebleu.corpus_bleu(HYPOTHESIS, [REFERENCE]).score
     signature = f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{sacrebleu.__version__}"
-    (line,) = printed("score", "--ref", ref, hyp).splitlines()
+    line, chrf_line = printed("score", "--ref", ref, hyp).splitlines()
     assert line.startswith(f"BLEU = {bleu:.2f} ")
     assert line.endswith(f"  {signature}")
+    assert chrf_line.startswith(f"chrF2 = {sacrebleu.corpus_chrf(HYPOTHESIS, [REFERENCE]).score:.2f} ")
     chrf = sacrebleu.corpus_chrf(HYPOTHESIS, [REFERENCE], word_order=2).score
     first, second = printed("score", "--ref", ref, "--metric", "chrf", "--chrf-word-order", 2, hyp, ref).splitlines()
-    assert first.startswith(f"{hyp}: chrF2++ = {chrf:.2f}  nrefs:1|")
-    assert second.startswith(f"{ref}: chrF2++ = 100.00  nrefs:1|")
+    assert first.startswith(f"{hyp}: chrF2++ = {chrf:.2f} ")
+    assert second.startswith(f"{ref}: chrF2++ = 100.00 ")
 
 
 def test_json(tmp_path: Path, document: Callable[..., Any]) -> None:
     """Four of five words match; of the runs of 2, 3 and 4 words 3, 2 and 1."""
     hyp, ref = write(tmp_path, "hyp", ["a b c d x"]), write(tmp_path, "ref", ["a b c d e f"])
     bleu = 100 * 2.718281828459045 ** (1 - 6 / 5) * (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25
-    assert document("score", "--ref", ref, "--metric", "tokenized", hyp) == {
-        "hypothesis": hyp,
-        "lines": None,
-        "references": [ref],
-        "metric": "tokenized",
+    score = {
         "score": pytest.approx(bleu),
+        "interval": [pytest.approx(bleu)] * 2,  # there is one sentence
         "signature": f"nrefs:1|case:mixed|eff:no|tok:none|smooth:none|version:{sacrebleu.__version__}",
         "sentences": 1,
         "counts": [4, 3, 2, 1],
@@ -78,6 +76,24 @@ def test_json(tmp_path: Path, document: Callable[..., Any]) -> None:
         "hypothesis_length": 5,
         "reference_length": 6,
     }
+    assert document("score", "--ref", ref, "--metric", "tokenized", hyp) == {
+        "hypothesis": hyp,
+        "lines": None,
+        "references": [ref],
+        "metric": "tokenized",
+        **score,
+        "scores": {"tokenized": score},
+    }
+
+
+def test_several_metrics(ref: str, hyp: str, document: Callable[..., Any], refusal: Callable[..., str]) -> None:
+    found = document("score", "--ref", ref, hyp, "--metric", "ter", "--metric", "chrf")
+    ter = sacrebleu.corpus_ter(HYPOTHESIS, [REFERENCE]).score
+    assert (found["metric"], found["score"], list(found["scores"])) == ("ter", ter, ["ter", "chrf"])
+    for scored in found["scores"].values():
+        low, high = scored["interval"]
+        assert low < scored["score"] < high
+    assert "tokenized" in refusal("score", "--ref", ref, hyp, "--metric", "chrf", "--metric", "tokenized")
 
 
 def test_the_tokenizer_is_passed_on(tmp_path: Path, document: Callable[..., Any]) -> None:
@@ -91,9 +107,9 @@ def test_the_tokenizer_is_passed_on(tmp_path: Path, document: Callable[..., Any]
 def test_a_metric_is_one_entry(
     ref: str, hyp: str, document: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(METRICS, "ter", MetricSpec("translation edit rate", sacrebleu.metrics.TER, "detokenized"))
-    found = document("score", "--ref", ref, "--metric", "ter", hyp)
-    assert (found["metric"], found["score"]) == ("ter", sacrebleu.corpus_ter(HYPOTHESIS, [REFERENCE]).score)
+    monkeypatch.setitem(METRICS, "edits", MetricSpec("translation edit rate", sacrebleu.metrics.TER, "detokenized"))
+    found = document("score", "--ref", ref, "--metric", "edits", hyp)
+    assert (found["metric"], found["score"]) == ("edits", sacrebleu.corpus_ter(HYPOTHESIS, [REFERENCE]).score)
 
 
 # --- where the text comes from ---------------------------------------------------------------------------------------

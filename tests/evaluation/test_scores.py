@@ -108,7 +108,7 @@ def test_signatures_tell_the_metrics_apart(metric: str, part: str) -> None:
     assert score.signature == part + sacrebleu.__version__
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", [name for name, spec in METRICS.items() if not spec.lower_is_better])
 def test_empty_translations_score_zero(metric: str) -> None:
     assert TranslationMetric(metric).score(["", ""], [["a b", "c"]]).score == 0
     if metric != "accuracy":  # for which two empty lines are equal

@@ -24,15 +24,13 @@ from tqdm import tqdm
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
-from fairseq_compat.outputs import begin_folder
 from fairseq_compat.provenance import file_digest
-from fairseq_depthwise.analysis.analysis import add_data_options
 from fairseq_depthwise.analysis.loaded_model import load_model
 from fairseq_depthwise.analysis.probe.linear_fit import LayerMoments, LinearFit
 from fairseq_depthwise.analysis.probe.record import BASELINE, Fits, ProbeRecord, ProbeRow
 from fairseq_depthwise.analysis.probe.report import ProbedModel, format_tables, write_probe_figure
 from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
-from fairseq_depthwise.evaluation.scores import METRICS, TranslationMetric
+from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.figures import make_titles
 from fairseq_depthwise.models.linearized.model import (
     ARCHITECTURE,
@@ -41,11 +39,10 @@ from fairseq_depthwise.models.linearized.model import (
     layers_named,
     passes_pairs,
 )
-from fairseq_depthwise.options import between, require_extra
 from fairseq_depthwise.tables import json_text
 from fairseq_depthwise.translation.beam_search import BeamSearch
 from fairseq_depthwise.translation.text_codec import post_process_for
-from fairseq_depthwise.translation.translation_options import BeamOptions, as_length_penalty
+from fairseq_depthwise.translation.translation_options import BeamOptions
 
 #: Options that must not change when a probe is continued. ``--layers`` and ``--probe-state`` may, as each row depends
 #: on its own.
@@ -218,58 +215,8 @@ def collect_moments(
     return moments
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "checkpoint", metavar="CHECKPOINT", help="a checkpoint of this plugin's families, or of fairseq's transformer"
-    )
-    add_data_options(parser, subset="test", about="part of the data to translate")
-    parser.add_argument(
-        "--output",
-        required=True,
-        metavar="DIR",
-        help="folder for table, figure, linear layers, translations and checkpoints; repeat the command to continue",
-    )
-    parser.add_argument("--compare", metavar="OTHER", help="checkpoint of another model of the same data")
-    parser.add_argument(
-        "--layers", default="all", metavar="LIST", help="layers to replace, as encoder.1,decoder.6 (default: all)"
-    )
-    parser.add_argument(
-        "--probe-state",
-        choices=("both", "pair", "output"),
-        default="both",
-        help="what a depth-wise LSTM layer's replacement computes: the pair of output and cell, or the output, with "
-        "the cell passed on (default: both, one after the other)",
-    )
-    parser.add_argument(
-        "--max-tokens-used",
-        type=between(0, 2**62, int),
-        default=1_000_000,
-        metavar="N",
-        help="target tokens to fit on, chosen at random; 0 for all (default: 1000000)",
-    )
-    parser.add_argument(
-        "--train-subset", default="train", metavar="NAME", help="part of the data to fit on (default: train)"
-    )
-    parser.add_argument("--beam", type=between(1, 10_000, int), default=4, metavar="N", help="beam size (default: 4)")
-    parser.add_argument(
-        "--lenpen", type=as_length_penalty, default=0.6, metavar="X", help="length penalty (default: 0.6)"
-    )
-    parser.add_argument(
-        "--metric",
-        choices=METRICS,
-        default="tokenized",
-        help="as in `fairseq-depthwise score`; sacrebleu for data that was not tokenized (default: tokenized)",
-    )
-    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
-    parser.add_argument("--no-checkpoints", action="store_true", help="do not write a checkpoint for each row")
-    parser.add_argument("--force", action="store_true", help="start again where DIR holds a probe with other settings")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-
-
-def run(options: argparse.Namespace) -> None:
-    require_extra("analysis", "matplotlib")
-    # Both calls raise now rather than after hours.
-    begin_folder("--output", options.output, "probe")
+def report_probes(options: argparse.Namespace) -> None:
+    """Probe the models that ``fairseq-depthwise probe`` names; write and print the results."""
     checkpoints, folders = [options.checkpoint], [options.output]
     if options.compare:
         checkpoints.append(options.compare)

@@ -115,15 +115,24 @@ def _format_table(model: ProbedModel, state: str) -> str:
 def _format_cells(model: ProbedModel, row: ProbeRow | None) -> list[str]:
     if row is None:
         return ["-", "-", "-"]
-    unexplained = None if row.unexplained is None else 100 * row.unexplained
-    return [decimal(row.score, ".2f"), decimal(model.compute_change(row), "+.2f"), decimal(unexplained, ".2f")]
+    change, unexplained = model.compute_change(row), _unexplained_percent(row)
+    return [decimal(row.score, ".2f"), decimal(change, "+.2f"), decimal(unexplained, ".2f")]
+
+
+def _unexplained_percent(row: ProbeRow) -> float | None:
+    return None if row.unexplained is None else 100 * row.unexplained
 
 
 # --- figure ----------------------------------------------------------------------------------------------------------
 
 
 def write_probe_figure(path: str, models: Sequence[ProbedModel], titles: Sequence[str]) -> None:
-    """Draw the change of the score over layers, encoder and decoder side by side, a line for each model and state."""
+    """Draw a measure over layers, encoder and decoder side by side, a line for each model and state.
+
+    It is the change of the score; or, where an intact model scores 0 and so cannot lose, what the linear layers leave
+    unexplained.
+    """
+    shows_change = all(model.intact.score for model in models)
     curves, labels = [], []
     for title, model in zip(titles, models, strict=True):
         for state in model.states:
@@ -140,8 +149,9 @@ def write_probe_figure(path: str, models: Sequence[ProbedModel], titles: Sequenc
     def draw(figure: Figure) -> None:
         panels = figure.subplots(1, len(sides), sharey=True, squeeze=False)[0]
         for axes, side in zip(panels, sides, strict=True):
-            lines = _draw_side(axes, side, curves)
-        panels[0].set_ylabel(f"change of {models[0].intact.metric} (%)")
+            lines = _draw_side(axes, side, curves, shows_change)
+        label = f"change of {models[0].intact.metric} (%)" if shows_change else "unexplained (%)"
+        panels[0].set_ylabel(label)
         draw_legend(figure, lines, labels)
 
     # Inches: a panel is wider for deep models, and the legend has a line for each curve.
@@ -150,16 +160,15 @@ def write_probe_figure(path: str, models: Sequence[ProbedModel], titles: Sequenc
     write_figure(path, (width, height), draw)
 
 
-def _draw_side(axes: Axes, side: str, curves: Sequence[tuple[ProbedModel, str]]) -> list[Any]:
+def _draw_side(axes: Axes, side: str, curves: Sequence[tuple[ProbedModel, str]], shows_change: bool) -> list[Any]:
     """Draw the layers of one side, and return the lines."""
     axes.axhline(0, color="black", linewidth=0.8)
     lines = []
     for number, (model, state) in enumerate(curves):
         points = []
         for layer, row in model.select_rows(state, side).items():
-            # Where the intact model scores 0, nothing is drawn.
-            change = model.compute_change(row)
-            points.append((layer, math.nan if change is None else change))
+            value = model.compute_change(row) if shows_change else _unexplained_percent(row)
+            points.append((layer, math.nan if value is None else value))
         lines.append(draw_line(axes, points, number))
     finish_panel(axes, side, "layer made linear", "")
     return lines

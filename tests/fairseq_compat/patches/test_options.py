@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from fairseq import models, options
@@ -13,7 +15,7 @@ from fairseq.logging import progress_bar
 
 import fairseq_depthwise
 from fairseq_compat import UserError
-from fairseq_compat.patches.options import parse_bool
+from fairseq_compat.patches.options import import_speech_task_silently, parse_bool
 
 # Warnings and logs.
 
@@ -78,3 +80,13 @@ def test_architectures_of_the_plugin_are_known_without_it(monkeypatch: pytest.Mo
     for arch in of_plugin:
         with pytest.raises(UserError, match=f"--arch {arch} .*fairseq-depthwise train"):
             options.parse_args_and_arch(parser, ["data-bin", "--arch", arch])
+
+
+def test_a_task_that_nobody_uses_asks_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    task = ModuleType("fairseq.tasks.text_to_speech")
+    logger = logging.getLogger(task.__name__)
+    with caplog.at_level(logging.INFO):
+        with contextmanager(import_speech_task_silently)(task):
+            logger.info("Please install tensorboardX")
+        logger.info("later")
+    assert caplog.messages == ["later"]
