@@ -9,7 +9,6 @@ from typing import Optional
 
 from fairseq.data.encoders import register_tokenizer
 from fairseq.dataclass import FairseqDataclass
-from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
 
 @dataclass
@@ -25,6 +24,9 @@ class MosesNormalizedTokenizer:
     """One line of text at a time, to tokens separated by spaces and back."""
 
     def __init__(self, cfg: MosesNormalizedConfig) -> None:
+        # Not above: it takes half a second to import, and every command registers this tokenizer.
+        from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
+
         self._normalizer = MosesPunctNormalizer(cfg.source_lang or "en")
         self._tokenizer = MosesTokenizer(cfg.source_lang or "en")
         self._detokenizer = MosesDetokenizer(cfg.target_lang or "en")

@@ -10,7 +10,7 @@ import mmap
 import os
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +25,7 @@ from fairseq.models import (
 from fairseq.models.transformer import TransformerModel
 from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig, OmegaConf, open_dict
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairseq_compat import UserError, checkpoints, provenance
 from fairseq_compat.files import require_file
@@ -206,7 +206,11 @@ class Checkpoint:
         self.require_task(task)
         options = self.cfg.model
         checkpoints.forget_initial_values(options)
-        with checkpoints.built_within(self.parameters, self.path):
+        with ExitStack() as stack:
+            stack.enter_context(checkpoints.built_within(self.parameters, self.path))
+            # Models of fairseq may keep initial values of what a checkpoint lacks; ours take everything from it.
+            if self.family is not None and issubclass(self.family, StackModel):
+                stack.enter_context(_without_initialization())
             model = task.build_model(options, from_checkpoint=True)
         try:
             # fairseq's method; with model_cfg it also drops layers that --encoder-layers-to-keep leaves out.
@@ -269,6 +273,34 @@ class Checkpoint:
         assert self.family is not None
         model: StackModel = build_with_words(self.family, options, *words)
         return model
+
+
+#: PyTorch's functions that draw initial values.
+_RANDOM_INITIALIZATIONS = (
+    "kaiming_normal_",
+    "kaiming_uniform_",
+    "normal_",
+    "trunc_normal_",
+    "uniform_",
+    "xavier_normal_",
+    "xavier_uniform_",
+)
+
+
+@contextmanager
+def _without_initialization() -> Iterator[None]:
+    """Build a model without drawing initial values, which takes longer than reading those of a checkpoint.
+
+    All of its parameters must be loaded afterwards: until then they hold whatever was in memory.
+    """
+    functions = {name: getattr(nn.init, name) for name in _RANDOM_INITIALIZATIONS}
+    try:
+        for name in functions:
+            setattr(nn.init, name, lambda tensor, *arguments, **options: tensor)
+        yield
+    finally:
+        for name, function in functions.items():
+            setattr(nn.init, name, function)
 
 
 def from_pretrained(folder: str) -> tuple[FairseqEncoderDecoderModel, FairseqTask]:
