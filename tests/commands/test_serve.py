@@ -70,10 +70,11 @@ def test_from_the_start_to_a_signal_during_a_request(signalled: signal.Signals, 
             server.kill()
 
 
-def test_a_port_that_is_taken_is_refused_before_a_model_is_loaded(refusal: Callable[..., str]) -> None:
+def test_a_port_that_is_taken_is_refused_before_a_model_is_loaded(tmp_path: Path, refusal: Callable[..., str]) -> None:
+    (tmp_path / "model.pt").touch()
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = server.getsockname()[1]
-        assert f"--port {taken} " in refusal("serve", "nowhere.pt", "--port", taken)
+        assert f"--port {taken} " in refusal("serve", tmp_path / "model.pt", "--port", taken)
 
 
 def test_without_the_extra(refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 PAGES = {
-    "README.md": ["Quick start"],
+    "README.md": ["Sixty seconds"],
     "docs/getting_started.md": ["Preparing", "Training", "Translating", "Scoring", "Reporting"],
 }
 
@@ -72,7 +72,7 @@ def test_commands_of_the_page(page: str, folder: Path, forked_python: ForkedPyth
         assert install.startswith("pip install")  # tests/system/test_installation.py installs
     printed = [run(command, folder, forked_python.folder) for command in commands]
     if page == "README.md":
-        assert (folder / "new.de").read_text(encoding="utf-8").count("\n") == 3
+        assert (folder / "new.tr").read_text(encoding="utf-8").count("\n") == 3
     else:
         assert any(output.startswith("BLEU") for output in printed)
         assert (folder / "report.html").is_file()

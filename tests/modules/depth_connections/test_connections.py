@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.analysis.connection_sources import Source, Trace, WatchedConnection, find_sources
+from fairseq_depthwise.analysis.connection_sources import OUTPUT, Source, Trace, WatchedConnection, find_sources
 from fairseq_depthwise.models.sdt.model import CONNECTIONS
 from fairseq_depthwise.modules.depth_connections.hyper import ManifoldMixing
 from fairseq_depthwise.modules.stack import Connection, StackShape
@@ -198,8 +198,8 @@ def test_parts_of_sources_sum_up_to_what_is_read(form: str) -> None:
     layers, embedded = branches(), torch.randn(2, 3, WIDTH, dtype=torch.float64)
     expected = run(connection, layers, embedded)
     assert run(WatchedConnection(connection, see), layers, embedded).equal(expected)
-    assert readers == {"blocks": [1, LAYERS + 1], "hyper": [*range(1, LAYERS + 2)]}.get(
-        form.partition(",")[0], [*range(2, LAYERS + 2)]
+    assert readers == {"blocks": [1, OUTPUT], "hyper": [*range(1, LAYERS + 1), OUTPUT]}.get(
+        form.partition(",")[0], [*range(2, LAYERS + 1), OUTPUT]
     )
     changed = WatchedConnection(connection, lambda place, trace, read: read * 0)
     assert not run(changed, layers, embedded).equal(expected)
