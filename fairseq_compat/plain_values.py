@@ -44,10 +44,10 @@ def require_plain(value: Any, *, most: int = _MOST_VALUES) -> None:
     for option, text in _texts(value, most):
         if "${" in text:
             raise RefusedError(
-                f"its option {option} is {text[:60]!r}, which omegaconf would look up; give a plain value"
+                f"its option {option[:60]!r} is {text[:60]!r}, which omegaconf would look up; give a plain value"
             )
         if _ADDRESS.match(text):
-            raise RefusedError(f"its option {option} is {text[:60]!r}; only files on this machine can be read")
+            raise RefusedError(f"its option {option[:60]!r} is {text[:60]!r}; only files on this machine can be read")
 
 
 def _texts(value: Any, most: int) -> Iterator[tuple[str, str]]:

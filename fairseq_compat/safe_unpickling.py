@@ -15,6 +15,7 @@ What the values mean is checked afterwards, by :mod:`fairseq_compat.plain_values
 from __future__ import annotations
 
 import math
+import os
 import pickle
 import re
 from argparse import Namespace
@@ -71,6 +72,8 @@ class Unpickler(pickle._Unpickler):
     def __init__(self, file: IO[bytes], storage_of: Callable[[str, torch.dtype, int], Storage]) -> None:
         super().__init__(file, encoding="utf-8")  # of texts that Python 2 wrote
         self._storage_of = storage_of
+        # A value that the file stores once may be copied at every few bytes of it, so what is copied is counted.
+        self._most_copied = max(4 * _size_of(file), _MOST_REPEATED)
 
     def find_class(self, module: str, name: str) -> Any:
         """Return what stands for a name in a pickle (GLOBAL)."""
@@ -78,11 +81,38 @@ class Unpickler(pickle._Unpickler):
             return getattr(import_module(module), name)
         # NumPy 2 has renamed numpy.core; both versions write files.
         if (known := _NAMES.get(f"{module}.{name}".replace("numpy._core.", "numpy.core.", 1))) is None:
-            raise RefusedError(f"its pickle names {module}.{name}, and loading it could run code")
+            named = f"{module}.{name}"[:100]
+            raise RefusedError(
+                f"its pickle names {named if named.isprintable() else ascii(named)}, which could run code"
+            )
         return known
+
+    def load_reduce(self) -> None:
+        """Call a function of :data:`_NAMES` (REDUCE)."""
+        arguments = self.stack[-1]
+        # Other types could be endless: an object of fairseq's Dictionary has an item at every index.
+        if type(arguments) is not tuple:
+            raise RefusedError("its pickle calls a function with something that is not a tuple")
+        for argument in arguments:
+            if isinstance(argument, (str, bytes, list, tuple)):
+                self._count_copied(len(argument))
+        super().load_reduce()  # type: ignore[misc]  # not in the annotations of Python's own unpickler
+
+    def load_newobj(self) -> None:
+        """Make an object of a class of :data:`_NAMES` (NEWOBJ)."""
+        if type(self.stack[-1]) is not tuple:
+            raise RefusedError("its pickle makes an object of something that is not a tuple")
+        super().load_newobj()  # type: ignore[misc]  # as above
+
+    def _count_copied(self, size: int) -> None:
+        self._most_copied -= size
+        if self._most_copied < 0:
+            raise RefusedError("it repeats a large value so often that memory would be filled")
 
     def persistent_load(self, pid: Any) -> Storage:
         """Return a storage that a pickle refers to (BINPERSID)."""
+        if type(pid) is not tuple or len(pid) < 5:
+            raise RefusedError("it has an invalid storage")
         # Very old files may say at the end that the storage is a view of another one.
         kind, dtype, key, _location, length, *view = pid
         if kind != "storage" or not isinstance(dtype, torch.dtype) or type(length) is not int or any(view):
@@ -105,19 +135,23 @@ class Unpickler(pickle._Unpickler):
         """Set items of the dictionary on top of the stack, given as key, value, key, value, ..."""
         if not isinstance(self.stack[-1], dict):
             raise RefusedError("its pickle sets an item of something that is not a dictionary")
-        _require_keys(items[::2])
+        require_keys(items[::2])
         self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
 
     def load_build(self) -> None:
         """Set the state of the object below it on the stack (BUILD)."""
         state, built = self.stack.pop(), self.stack[-1]
+        if type(state) not in (dict, OrderedDict, tuple):
+            raise RefusedError(f"its pickle sets the state of a {type(built).__name__} to something else")
+        self._count_copied(len(state))
         if type(built) is Namespace:
-            if any(type(name) is not str or name.startswith("__") for name in state):
+            if type(state) is tuple or any(type(name) is not str or name.startswith("__") for name in state):
                 raise RefusedError("it has options with invalid names")
             vars(built).update(state)
         elif type(built) is np.ndarray:
             _version, shape, dtype, by_columns, content = state
             array = _array_of(dtype, shape, content)
+            self._count_copied(array.nbytes)
             # Sets shape and order at once; NumPy's annotations do not know its own version number in front.
             built.__setstate__((1, array.shape, array.dtype, bool(by_columns), content))  # type: ignore[arg-type]
         elif (type(built).__module__, type(built).__name__) == _DICTIONARY:
@@ -125,7 +159,7 @@ class Unpickler(pickle._Unpickler):
             vars(built).update(state)
         elif isinstance(built, np.dtype):
             # Nothing is set, since the types in _DTYPES are complete. Their state has the byte order of the values.
-            if state[1] not in ("<", "|"):
+            if type(state) is not tuple or state[1] not in ("<", "|"):
                 raise RefusedError("it has NumPy values of another byte order")
         elif type(built) is not OrderedDict:
             raise RefusedError(f"its pickle sets the state of a {type(built).__name__}")
@@ -142,13 +176,23 @@ for _name in _INSTRUCTIONS.split():
 # --- what a pickle may call -------------------------------------------------------------------------------------------
 
 
+def _size_of(file: IO[bytes]) -> int:
+    """Return the number of bytes of a file, whose position stays."""
+    position = file.tell()
+    size = file.seek(0, os.SEEK_END)
+    file.seek(position)
+    return size
+
+
 def _make_ordered_dict(pairs: Any = ()) -> OrderedDict[Any, Any]:
     # Python 2 gives the items to the constructor; Python 3 sets them afterwards.
-    _require_keys([key for key, _ in pairs])
+    if type(pairs) not in (tuple, list) or any(type(pair) not in (tuple, list) or len(pair) != 2 for pair in pairs):
+        raise RefusedError("it has a dictionary that is not made of pairs")
+    require_keys([key for key, _ in pairs])
     return OrderedDict(pairs)
 
 
-def _require_keys(keys: list[Any]) -> None:
+def require_keys(keys: list[Any]) -> None:
     """Refuse keys that can be made slow to hash or to look up.
 
     Nested tuples that share parts take exponential time, and large integers can be chosen to have one hash.
@@ -165,6 +209,8 @@ def _make_tensor(
     """Return a tensor that views a storage, as ``torch._utils._rebuild_tensor_v2`` does; refuse one beyond its end."""
     if not isinstance(storage, Storage):
         raise RefusedError("it has a tensor without a storage")
+    if type(size) is not tuple or type(stride) is not tuple:
+        raise RefusedError("it has a tensor with an impossible shape, offset or stride")
     numbers = (offset, *size, *stride)
     are_sizes = all(type(number) is int and 0 <= number < _LARGEST for number in numbers)
     if not are_sizes or len(size) != len(stride) or len(size) > 16:  # no model has more dimensions
@@ -183,7 +229,7 @@ def _make_tensor(
 
 def _make_bytes(text: str, encoding: str) -> bytes:
     """Return bytes, which protocol 2 of pickles writes as a text to be encoded."""
-    if encoding != "latin1":
+    if type(text) is not str or encoding != "latin1":
         raise RefusedError("it has bytes in another encoding than latin1")
     return text.encode("latin1")
 
@@ -198,11 +244,15 @@ def _array_of(dtype: Any, shape: Any, content: Any) -> np.ndarray[Any, Any]:
     """Return an array of bytes of a file; refuse bool values other than 0 and 1."""
     if not isinstance(dtype, np.dtype) or type(content) is not bytes or (dtype.kind == "b" and content.strip(b"\0\1")):
         raise RefusedError("it has NumPy values that are not numbers")
+    if type(shape) is not tuple or any(type(length) is not int for length in shape):
+        raise RefusedError("it has NumPy values with an impossible shape")
     return np.frombuffer(content, dtype).reshape(shape)
 
 
 def _require_fairseq_dictionary(state: Any) -> None:
     """Refuse attributes that fairseq's dictionaries do not have, and values other than texts and numbers."""
+    if type(state) is not dict or any(type(name) is not str for name in state):
+        raise RefusedError("its fairseq Dictionary has invalid attributes")
     for name, value in state.items():
         values = [value]
         if type(value) is dict:
@@ -211,7 +261,7 @@ def _require_fairseq_dictionary(state: Any) -> None:
             values = value
         kind = str if name == "symbols" or name.endswith("_word") else int
         if not _DICTIONARY_ATTRIBUTES.fullmatch(name) or any(type(value) is not kind for value in values):
-            raise RefusedError(f"its fairseq Dictionary has an invalid attribute {name}")
+            raise RefusedError(f"its fairseq Dictionary has an invalid attribute {name[:60]!r}")
 
 
 #: NumPy's types of numbers by the names in pickles, such as "f8" and "b1": bool, integers, floats.

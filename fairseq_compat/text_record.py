@@ -14,6 +14,7 @@ from typing import Any
 
 from fairseq_compat.errors import UserError
 from fairseq_compat.files import atomic_write
+from fairseq_compat.plain_values import RefusedError, require_plain
 from fairseq_compat.provenance import file_digest
 
 #: Its name in the folder.
@@ -85,8 +86,13 @@ def read_text_record(folder: str) -> TextRecord | None:
         return None
     except (ValueError, RecursionError) as error:
         raise _damaged(path, str(error)) from None
-    if not isinstance(document, dict) or not isinstance(document.get("format"), int):
+    if not isinstance(document, dict) or type(document.get("format")) is not int or document["format"] < 1:
         raise _damaged(path, "it has no format")
+    try:
+        # A text such as ${...} would be looked up, in the environment, too.
+        require_plain(document)
+    except RefusedError as error:
+        raise _damaged(path, str(error)) from None
     if document["format"] > _FORMAT:
         raise UserError(
             f"{path} has format {document['format']}, and this version reads {_FORMAT}: a later fairseq-depthwise "
@@ -95,6 +101,9 @@ def read_text_record(folder: str) -> TextRecord | None:
     languages = document.get("languages")
     if not isinstance(languages, list) or not all(isinstance(language, str) for language in languages):
         raise _damaged(path, "it names no languages")
+    for language in languages:
+        if not _has_dictionary(folder, language):
+            raise _damaged(path, f"it names the language {language!r}, of which there is no dictionary beside it")
     tokenizer = _options(path, "tokenizer", document.get("tokenizer"), _TOKENIZERS)
     bpe = _options(path, "bpe", document.get("subwords"), _SUBWORDS)
     files = {}
@@ -110,6 +119,10 @@ def _options(path: str, kind: str, described: Any, known: Mapping[str, Sequence[
     if not isinstance(described, dict) or not isinstance(described.get("name"), str):
         raise _damaged(path, f"its part for --{kind} has no name")
     options = {name: value for name, value in described.items() if name != "name"}
+    for option, value in options.items():
+        # What names a file is checked by itself.
+        if not isinstance(value, dict) and type(value) is not (str if option == "bpe_separator" else bool):
+            raise _damaged(path, f"its option {option} is {value!r}")
     name = described["name"]
     if name not in known or not options.keys() <= set(known[name]):
         raise UserError(
@@ -135,6 +148,12 @@ def _file(path: str, described: Any) -> tuple[str, str]:
             f"has {digest[:16]}; put the original back, or prepare the text again"
         )
     return file, digest
+
+
+def _has_dictionary(folder: str, language: str) -> bool:
+    """Return whether a folder has the dictionary of a language, as all folders of fairseq-preprocess do."""
+    name = f"dict.{language}.txt"
+    return os.path.basename(name) == name and os.path.isfile(os.path.join(folder, name))
 
 
 def _damaged(path: str, reason: str) -> UserError:

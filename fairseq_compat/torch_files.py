@@ -18,7 +18,7 @@ from typing import IO, Any
 import torch
 
 from fairseq_compat.plain_values import RefusedError, require_plain
-from fairseq_compat.safe_unpickling import Storage, Unpickler
+from fairseq_compat.safe_unpickling import Storage, Unpickler, require_keys
 
 logger = logging.getLogger(__name__)
 
@@ -104,12 +104,14 @@ def _read_old_format(file: IO[bytes]) -> Any:
     """Read five pickles, and then the storages, each after its length."""
     content = _bytes_of(file)
     storages: dict[str, Storage] = {}
+    left = content.nbytes()
 
     def storage_of(key: str, dtype: torch.dtype, length: int) -> Storage:
+        nonlocal left
         # The content of a storage follows the pickles: here it is only allocated, within the size of the file.
         if key not in storages:
-            size = sum(storage.content.nbytes() for storage in storages.values())
-            if size + length * dtype.itemsize > content.nbytes():
+            left -= length * dtype.itemsize
+            if left < 0:
                 raise EOFError("it is truncated")
             storages[key] = Storage(dtype, torch.UntypedStorage(length * dtype.itemsize))
         return storages[key]
@@ -118,7 +120,10 @@ def _read_old_format(file: IO[bytes]) -> Any:
     if (magic, version) != _OLD_FORMAT:
         raise RefusedError("it was not written by torch.save")
     # A storage that is not filled would have whatever was in memory.
-    if set(keys) != storages.keys():
+    if type(keys) is not list:
+        raise RefusedError("its storages are not those of its tensors")
+    require_keys(keys)
+    if set(keys) != storages.keys() or len(keys) != len(storages):
         raise RefusedError("its storages are not those of its tensors")
     for key in keys:
         dtype, storage = storages[key]

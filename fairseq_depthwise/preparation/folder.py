@@ -68,8 +68,21 @@ def _finished(place: str, document: Document, say: Callable[[str], None]) -> Doc
     difference = changed(before, document)
     if difference:
         raise UserError(f"DATA {place!r} was made with {difference}; give another name, or remove the folder")
+    lost = _lost_file(place, before)
+    if lost:
+        raise UserError(f"DATA {place!r} has lost {lost}, or it is not complete; remove the folder to make it again")
     say(f"{place} is ready: it was made of the same texts with the same settings")
     return before
+
+
+def _lost_file(place: str, document: Document) -> str:
+    """Return a file of a finished folder that is missing or has another size; "" if there is none."""
+    sizes = document.get("sizes")
+    for name, size in sizes.items() if isinstance(sizes, dict) else ():
+        path = os.path.join(place, name)
+        if not os.path.isfile(path) or os.path.getsize(path) != size:
+            return str(name)
+    return ""
 
 
 @contextmanager
@@ -131,7 +144,8 @@ def _describe(aside: str, settings: Settings, parts: Sequence[Part], document: D
     for language in settings.languages if every else ():
         raw = os.path.join(aside, text_name("valid", "", language))
         files.copied_whole(raw, os.path.join(data, text_name("held_out", "", language)))
-    _write(data, document)
+    sizes = {entry.name: entry.stat().st_size for entry in os.scandir(data) if entry.is_file()}
+    _write(data, {**document, "sizes": sizes})
     write_marker(data, KIND)
     return data
 

@@ -69,6 +69,18 @@ def test_the_same_command_finds_it_made(prepared: Path, command: list[str], docu
     assert len((prepared / "held_out.en").read_text(encoding="utf-8").splitlines()) == 12
 
 
+@pytest.mark.parametrize("name", ["text.json", "train.en-de.en.bin"])
+def test_a_folder_that_has_lost_a_file_is_not_ready(
+    name: str, prepared: Path, command: list[str], refusal: Callable[..., str]
+) -> None:
+    content = (prepared / name).read_bytes()
+    (prepared / name).write_bytes(content[:-1])
+    try:
+        assert name in refusal(*command, prepared)
+    finally:
+        (prepared / name).write_bytes(content)
+
+
 @pytest.mark.parametrize("subwords", ["bpe", "sentencepiece"])
 def test_the_tools_do_the_same_by_hand(
     subwords: str,

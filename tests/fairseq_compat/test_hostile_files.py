@@ -151,6 +151,38 @@ def test_what_no_checkpoint_holds_is_refused(kind: str, new_format: bool, tmp_pa
     assert not (tmp_path / "it-ran").exists()
 
 
+#: fairseq's Dictionary with an item at every index, which a loop over it never leaves.
+ENDLESS = (
+    b"cfairseq.data.dictionary\nDictionary\n)\x81"
+    b"}(X\7\0\0\0symbols]X\5\0\0\0count]X\7\0\0\0indices}X\x08\0\0\0unk_wordX\1\0\0\0aub"
+)
+
+#: A text of a megabyte that is encoded a thousand times.
+REPEATED = (
+    b"X\0\0\x10\0" + b"x" * 2**20 + b"q\0X\6\0\0\0latin1q\1c_codecs\nencode\nq\2"  # remembers all three
+    b"(" + b"h\2h\0h\1\x86R" * 1000 + b"t"
+)
+
+
+@pytest.mark.parametrize(
+    "instructions",
+    [
+        b"ctorch._utils\n_rebuild_parameter\n" + ENDLESS + b"R",
+        b"cargparse\nNamespace\n" + ENDLESS + b"\x81",
+        b"ccollections\nOrderedDict\n(" + ENDLESS + b"tR",
+        b"cargparse\nNamespace\n)R" + ENDLESS + b"b",
+        ENDLESS + b"Q",
+        REPEATED,
+    ],
+    ids=["arguments", "new object", "pairs", "state", "storage", "repeated"],
+)
+def test_a_small_file_takes_little_time_and_memory(instructions: bytes, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "file.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\2" + instructions + b".")
+    with pytest.raises(UserError, match="is refused"):
+        checkpoints.load(tmp_path / "file.pt")
+
+
 def test_a_storage_has_one_type(tmp_path: Path) -> None:
     """Otherwise what was looked at as numbers could be taken for true and false."""
     state = [torch.tensor([2, 2], dtype=torch.uint8), torch.tensor([True, True])]

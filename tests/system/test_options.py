@@ -398,6 +398,7 @@ task: {_name: translation, data: DATA}
 model: {_name: transformer_tiny}
 criterion: {_name: cross_entropy}
 optimizer: {_name: adam}
+lr_scheduler: {_name: fixed}
 dataset: {max_tokens: 300, num_workers: 0}
 optimization: {max_update: 1, lr: [0.001]}
 checkpoint: {save_dir: run, no_save: true}
