@@ -104,14 +104,14 @@ def _read_old_format(file: IO[bytes]) -> Any:
     """Read five pickles, and then the storages, each after its length."""
     content = _bytes_of(file)
     storages: dict[str, Storage] = {}
-    left = content.nbytes()
+    unread = content.nbytes()
 
     def storage_of(key: str, dtype: torch.dtype, length: int) -> Storage:
-        nonlocal left
+        nonlocal unread
         # The content of a storage follows the pickles: here it is only allocated, within the size of the file.
         if key not in storages:
-            left -= length * dtype.itemsize
-            if left < 0:
+            unread -= length * dtype.itemsize
+            if unread < 0:
                 raise EOFError("it is truncated")
             storages[key] = Storage(dtype, torch.UntypedStorage(length * dtype.itemsize))
         return storages[key]

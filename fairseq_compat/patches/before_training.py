@@ -224,12 +224,12 @@ def _require_subwords(options: Any, task: Any) -> None:
 def _count_updates(options: Any, updates: int, epoch_itr: Any) -> float:
     """Return after about how many updates a training ends that has done ``updates``; infinite without a limit."""
     # Epochs are counted from 1; the one that follows may have begun.
-    left = math.inf
+    remaining = math.inf
     if options.max_epoch:
         of_epoch = math.ceil(len(epoch_itr) / options.update_freq[-1])
         in_this_epoch = of_epoch - math.ceil(epoch_itr.iterations_in_epoch / options.update_freq[-1])
-        left = in_this_epoch + (options.max_epoch - epoch_itr.next_epoch_idx) * of_epoch
-    return min(updates + left, options.max_update or math.inf)
+        remaining = in_this_epoch + (options.max_epoch - epoch_itr.next_epoch_idx) * of_epoch
+    return min(updates + remaining, options.max_update or math.inf)
 
 
 @patch("fairseq_cli.train", function="train")

@@ -164,13 +164,13 @@ def prune_only_what_is_asked(original: Any, state_dict: dict[str, Any], model_cf
                 layers.add(int(number[1]))
         value = getattr(model_cfg, name, None)
         option = f"--{name.replace('_', '-')}"
-        kept = numbers_of_layers(option, value) if value else sorted(layers)
-        if len(kept) == len(layers):
-            kept = sorted(layers)
-        if not layers.issuperset(kept):
+        layers_to_keep = numbers_of_layers(option, value) if value else sorted(layers)
+        if len(layers_to_keep) == len(layers):
+            layers_to_keep = sorted(layers)
+        if not layers.issuperset(layers_to_keep):
             raise UserError(f"{option} {value}: the checkpoint has the layers 0 to {len(layers) - 1} of the {side}")
         if layers:
-            setattr(model_cfg, name, ",".join(map(str, kept)))
+            setattr(model_cfg, name, ",".join(map(str, layers_to_keep)))
     return original(state_dict, model_cfg)
 
 

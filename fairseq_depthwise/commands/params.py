@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def add_to(parser: SubcommandParser) -> None:
+    # Options of fairseq-train are not declared here; fairseq's own parser reads them.
     parser.takes_others = True
     parser.usage = "%(prog)s [-h] [--arch ARCH OPTIONS of fairseq-train] [--words N] [--readings] [--json]"
     parser.add_argument(
@@ -53,6 +54,7 @@ def run(options: argparse.Namespace) -> None:
         return
     from fairseq_depthwise.evaluation.architectures import SENTENCE, measure_model
 
+    # The model is built without memory for its parameters.
     size = measure_model(["--arch", options.arch, *options.other], options.words)
     if options.json:
         print(json_text({**size._asdict(), "operations_in_a_sentence_of": SENTENCE}))

@@ -97,8 +97,8 @@ def chosen_metrics(names: Sequence[str], options: argparse.Namespace) -> list[Tr
     for name, spec in zip(names, specs, strict=True):
         # Each scorer has its own defaults for options that are not on the command line.
         values = {option: getattr(options, option) for option in spec.options}
-        given = {option: value for option, value in values.items() if value is not None}
-        metrics.append(TranslationMetric(name, **given))
+        on_command_line = {option: value for option, value in values.items() if value is not None}
+        metrics.append(TranslationMetric(name, **on_command_line))
     return metrics
 
 

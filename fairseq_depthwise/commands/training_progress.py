@@ -155,15 +155,15 @@ class Progress:
     def seconds_left(self, updates: int, epoch: int, iterator: Any) -> float:
         """Return the seconds until --max-update, --max-epoch or --stop-time-hours, whichever comes first."""
         optimization = self.cfg.optimization
-        left = math.inf
+        updates_left = math.inf
         if optimization.max_update:
-            left = optimization.max_update - updates
+            updates_left = optimization.max_update - updates
         if optimization.max_epoch:
             later_epochs = optimization.max_epoch - epoch
-            left = min(left, len(iterator) - iterator.n + later_epochs * len(iterator))
+            updates_left = min(updates_left, len(iterator) - iterator.n + later_epochs * len(iterator))
         # Validations and saves are in it.
         pace = (time.monotonic() - self._started) / max(1, updates - self._first_update)
-        seconds = left * pace
+        seconds = updates_left * pace
         if optimization.stop_time_hours > 0:
             trained = self.trainer.cumulative_training_time()
             seconds = min(seconds, optimization.stop_time_hours * 3600 - trained)
@@ -253,9 +253,9 @@ class Bar(progress_bar.BaseProgressBar):
             parts.append(f"validation {self.progress.validation_loss}")
         if "wps" in values:
             parts.append(f"{float(values['wps']):,.0f} tokens/s")
-        left = self.progress.seconds_left(updates, self.epoch, self.iterator)
-        if math.isfinite(left):
-            parts.append(f"{timedelta(seconds=round(left))} left")
+        seconds_left = self.progress.seconds_left(updates, self.epoch, self.iterator)
+        if math.isfinite(seconds_left):
+            parts.append(f"{timedelta(seconds=round(seconds_left))} left")
         return " | ".join(parts)
 
     def _describe_validation(self, values: Mapping[str, Any], subset: str) -> str:

@@ -122,8 +122,8 @@ def _sides(settings: Settings) -> list[tuple[str, str]]:
 
 def _for_parts(names: Sequence[str], command: str, before: str, after: str, language: str) -> list[str]:
     """Return a loop that runs a command on the text of each part."""
-    read, written = text_name("$part", before, language), text_name("$part", after, language)
-    return [f"\nfor part in {' '.join(names)}; do {command} < {read} > {written}; done\n"]
+    source, result = text_name("$part", before, language), text_name("$part", after, language)
+    return [f"\nfor part in {' '.join(names)}; do {command} < {source} > {result}; done\n"]
 
 
 def _clean(settings: Settings) -> str:

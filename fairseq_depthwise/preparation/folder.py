@@ -46,14 +46,17 @@ def prepare(
     """
     place = folder_path("DATA", place)
     document: Document = {"settings": settings.recorded(), "texts": {part.name: part.digests() for part in parts}}
+    # An empty folder is as good as none.
     if os.path.lexists(place) and os.listdir(place):
         return _finished(place, document, say)
+    # Everything is made in a folder beside it, which stays if the command is interrupted.
     aside = f"{files.beside(place)}{files.UNFINISHED}"
     begin_folder("DATA", aside, KIND)
     with _locked(aside, place):
         finished = _resume(aside, document, say)
         result = _run_steps(aside, settings, parts, workers, {**document, "done": finished}, say)
         data = _describe(aside, settings, parts, result)
+        # Only now does the folder get its name.
         os.rename(data, place)  # fails where a file or a folder with anything in it has appeared
         files.flush_folder(os.path.dirname(place))
         shutil.rmtree(aside)
@@ -88,6 +91,7 @@ def _lost_file(place: str, document: Document) -> str:
 @contextmanager
 def _locked(aside: str, place: str) -> Iterator[None]:
     """Keep other processes from making the same folder."""
+    # The system releases the lock when this process ends, however it does.
     with open(os.path.join(aside, ".lock"), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -106,6 +110,7 @@ def _resume(aside: str, document: Document, say: Callable[[str], None]) -> Docum
         if done:
             say(f"resuming after {', '.join(done)}")
         return done
+    # Of other texts or settings: nothing of it is used. Only a folder that this command made is ever here.
     for entry in os.scandir(aside):
         if not entry.name.startswith(".") and entry.name != MARKER:
             shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.remove(entry.path)
@@ -125,6 +130,7 @@ def _run_steps(
     for name, (progress, step) in steps.in_order().items():
         if name not in document["done"]:
             say(progress)
+            # What the step wrote is complete before the record says so.
             document["done"][name] = step()
             _write(aside, document)
     return document
@@ -134,16 +140,20 @@ def _describe(aside: str, settings: Settings, parts: Sequence[Part], document: D
     """Write beside fairseq's files how the text was made; return their folder."""
     data = os.path.join(aside, "data")
     subwords = SUBWORDS[settings.subwords]
+    # 1. The files of the subwords, and text.json, which has their digests.
     for name in subword_files(settings):
         files.copied_whole(os.path.join(aside, name), os.path.join(data, name))
     write_text_record(data, settings.languages, TOKENIZERS[settings.tokenizer], subwords)
-    read = document["done"]["reading"]
-    every = read.get("every", 0)
+    counts = document["done"]["reading"]
+    every = counts.get("every", 0)  # 0: nothing was held out
+    # 2. The same by hand.
     with atomic_write(os.path.join(data, "commands.sh")) as file:
-        file.write(commands_by_hand(settings, parts, every, read["valid"]).encode())
+        file.write(commands_by_hand(settings, parts, every, counts["valid"]).encode())
+    # 3. Raw text of the held-out part, as a reference for scores.
     for language in settings.languages if every else ():
         raw = os.path.join(aside, text_name("valid", "", language))
         files.copied_whole(raw, os.path.join(data, text_name("held_out", "", language)))
+    # 4. Sizes, by which a later start sees whether the folder is still whole; the record itself has none.
     sizes = {entry.name: entry.stat().st_size for entry in os.scandir(data) if entry.is_file()}
     _write(data, {**document, "sizes": sizes})
     write_marker(data, KIND)

@@ -89,6 +89,7 @@ def find_parts(languages: tuple[str, str], train: str, valid: str | None, tests:
     parts = [Part("train", _texts("--train", train, languages))]
     if valid is not None:
         parts.append(Part("valid", _texts("--valid", valid, languages)))
+    # fairseq calls them test, test1, test2 and so on.
     for number, test in enumerate(tests):
         parts.append(Part(f"test{number or ''}", _texts("--test", test, languages)))
     return parts
@@ -105,6 +106,7 @@ def _text(option: str, prefix: str, language: str) -> str:
     for ending in _COMPRESSED:
         if os.path.isfile(plain + ending):
             return plain + ending
+    # Names of a few files that begin alike: perhaps the language is misspelled.
     similar = ", ".join(sorted(glob(f"{escape(prefix)}.*"))[:6])
     remedy = f"there are {similar}" if similar else "give the beginning of its files, such as corpus/train"
     raise UserError(f"{option} {prefix}: there is no {plain} or {plain}.gz; {remedy}")
@@ -139,6 +141,7 @@ def text_name(name: str, form: str, language: str = "") -> str:
 def preprocess_options(settings: Settings, names: Sequence[str], folder: str, data: str, workers: int) -> list[str]:
     """Return the options of fairseq-preprocess for the texts in a folder."""
     prefixes = {name: os.path.join(folder, text_name(name, settings.tokens)) for name in names}
+    # Only training pairs are dropped, so only they have another form.
     prefixes["train"] = os.path.join(folder, text_name("train", "clean"))
     source, target = settings.languages
     options = ["--source-lang", source, "--target-lang", target]
@@ -155,6 +158,7 @@ def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     names = []
     for group in ("settings", "texts"):
         earlier, current = before.get(group, {}), now.get(group, {})
+        # The names of both, in order, each once.
         for name in dict.fromkeys([*earlier, *current]):
             if earlier.get(name) != current.get(name):
                 if group == "texts":

@@ -55,6 +55,7 @@ class Steps:
         self.data = os.path.join(folder, "data")
         self._parts = parts
         self.names = names_of(parts)
+        # Options of fairseq; empty for none.
         self._tokenizer = TOKENIZERS[settings.tokenizer]
         self._subwords = SUBWORDS[settings.subwords]
 
@@ -104,6 +105,7 @@ class Steps:
         train = self.text("", "train", language)
         with atomic_write(self.text("", "valid", language)) as valid, atomic_write(train) as rest:
             for number, line in enumerate(lines_of(train), start=1):
+                # Spread over the whole text, which may be sorted by topic.
                 is_held_out = number % every == 0 and number <= every * most
                 (valid if is_held_out else rest).write(f"{line}\n".encode())
 
@@ -142,17 +144,17 @@ class Steps:
         dropped: Counter[str] = Counter()
         inputs = [self.text(self.settings.tokens, "train", language) for language in self.settings.languages]
         outputs = [self.text("clean", "train", language) for language in self.settings.languages]
-        kept = 0
+        remaining = 0
         with atomic_write(outputs[0]) as source_file, atomic_write(outputs[1]) as target_file:
             for source, target in zip(*map(lines_of, inputs), strict=True):
                 reason = self._fault(len(source.split()), len(target.split()))
                 if reason:
                     dropped[reason] += 1
                     continue
-                kept += 1
+                remaining += 1
                 source_file.write(f"{source}\n".encode())
                 target_file.write(f"{target}\n".encode())
-        if not kept:
+        if not remaining:
             raise UserError(f"no training pair is left: {_reasons(dropped)}; give other limits to --clean")
         return {"dropped": dict(dropped)}
 
@@ -172,12 +174,14 @@ class Steps:
             shutil.rmtree(self.data)
         _preprocess(preprocess_options(self.settings, self.names, self.folder, self.data, self.workers))
         rows, sizes = [], {}
+        # What the table shows: counted in the text, since the data has no types.
         for language in self.settings.languages:
             dictionary = _symbols(os.path.join(self.data, f"dict.{language}.txt"))
             sizes[language] = len(dictionary)
             for name in self.names:
                 form = "clean" if name == "train" else self.settings.tokens
                 lines, empty, counts = 0, 0, Counter[str]()
+                # One pass over the text; lines are not held in memory.
                 for line in lines_of(self.text(form, name, language)):
                     tokens = line.split()
                     lines += 1
@@ -214,7 +218,8 @@ def _learn_bpe(texts: Sequence[str], merges: int, path: str) -> None:
     # It shows a bar, and ends with an error where nothing is left to merge.
     with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(ValueError):
         learn_bpe(lines, codes, merges)
-    learned = codes.getvalue().count("\n") - 1
+    learned = codes.getvalue().count("\n") - 1  # the first line is the version
+    # Fewer than asked for would be another setting than the record has.
     if learned < merges:
         raise UserError(
             f"--merges {merges}: in the training text only {learned} merges join what occurs twice; give at most "
@@ -269,6 +274,7 @@ def _encoded(tokenizer: Any, subwords: Any, language: str, lines: Sequence[str])
 
 def _mapped(function: Any, arguments: Sequence[Any], lines: Iterator[str], workers: int) -> Iterator[list[str]]:
     """Yield the results for chunks of lines, in order; some chunks wait for each worker, not the whole text."""
+    # Lists of lines, until one is empty.
     chunks = iter(lambda: list(islice(lines, _CHUNK)), [])
     # The first one here: workers inherit what is imported for it.
     for chunk in islice(chunks, 1):
@@ -280,6 +286,7 @@ def _mapped(function: Any, arguments: Sequence[Any], lines: Iterator[str], worke
         return
     pool = Workers(workers)
     try:
+        # Three chunks for each worker are in flight; for each result that is taken, one follows.
         waiting = deque(pool.apply_async(function, (*arguments, chunk)) for chunk in first)
         waiting.extend(pool.apply_async(function, (*arguments, chunk)) for chunk in islice(chunks, 3 * workers))
         while waiting:
@@ -295,6 +302,7 @@ def _preprocess(words: list[str]) -> None:
     from fairseq_cli import preprocess
 
     log = preprocess.logger
+    # fairseq adds a handler for its log file and leaves it there.
     handlers, propagates = list(log.handlers), log.propagate
     log.propagate = False
     try:
