@@ -10,10 +10,11 @@ import os
 import socket
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fairseq_compat.errors import UserError, mistake
+from fairseq_compat.errors import UserError, chain, mistake
 from fairseq_compat.outputs import make_folder
 from fairseq_compat.patches.saving import get_patience_counts
 from fairseq_compat.patching import Overlay, as_configuration, patch, replaces
@@ -26,6 +27,15 @@ LOCK = ".training.lock"
 
 #: Seconds to wait for the lock: the process of a killed run may take a while to end.
 LOCK_TIMEOUT = 10.0
+
+#: How the sentence about a training that diverged begins, by which programs recognize it (``recipes/sweep.py``).
+DIVERGED = "the training diverged"
+
+#: What is in the error by which fairseq ends a training that diverged -> what it means.
+_NOT_FINITE = {
+    "gradients are Nan/Inf": "gradients are NaN or infinite",
+    "Minimum loss scale reached": "gradients overflow float16 even at --min-loss-scale",
+}
 
 
 @patch("fairseq_cli.train", function="main")
@@ -96,6 +106,46 @@ def save_no_crash_for_mistakes(original: Any, self: Any, filename: str, extra_st
     if os.path.basename(filename) == "crash.pt" and error is not None and mistake(error) is not None:
         return
     original(self, filename, extra_state)
+
+
+@patch("fairseq.trainer")
+def look_for_nan_in_outputs_only(module: Any) -> None:
+    """The report on NaN ends in ``StopIteration``, which hides the error that it is about.
+
+    fairseq repeats an update whose gradients are not finite, and logs the modules with such values. Its hooks of the
+    backward pass fail on outputs such as an encoder's, a dictionary of lists. Here only outputs of the forward pass are
+    looked at; the norms of all gradients are logged as before.
+    """
+    module.NanDetector = partial(module.NanDetector, backward=False)
+
+
+@patch("fairseq.trainer", function="Trainer.train_step")
+def say_that_a_training_diverged(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """A training that diverges ends with a traceback, which does not name the update or a remedy.
+
+    Here it ends with one sentence, which begins with ``DIVERGED``.
+    """
+    try:
+        return original(self, *args, **kwargs)
+    except Exception as error:
+        # The repeated update may have failed, too, and then its error comes first.
+        problems = " ".join(str(cause) for cause in chain(error) if isinstance(cause, FloatingPointError))
+        meanings = [meaning for text, meaning in _NOT_FINITE.items() if text in problems]
+        if not meanings:
+            raise
+        raise UserError(
+            f"{DIVERGED} in update {self.get_num_updates() + 1}: {_describe_weights(self.get_model()) or meanings[0]}; "
+            "try a lower --lr, more --warmup-updates or --clip-norm, and check the options of --optimizer; checkpoints "
+            "saved before are whole"
+        ) from error
+
+
+def _describe_weights(model: Any) -> str | None:
+    """Return what to say about weights that are not finite; None if all are."""
+    for name, weight in model.named_parameters():
+        if not weight.isfinite().all():
+            return f"weights are NaN or infinite, such as {name}"
+    return None
 
 
 @patch("fairseq.logging.metrics", function="log_start_time")
