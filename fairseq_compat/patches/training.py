@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_compat.errors import UserError, chain, mistake
+from fairseq_compat.literals import evaluate
 from fairseq_compat.outputs import make_folder
 from fairseq_compat.patches.saving import get_patience_counts
 from fairseq_compat.patching import Overlay, as_configuration, patch, replaces
 from fairseq_compat.process import describe_waiting, keep_freed_memory
+from fairseq_compat.ranges import RANGES
 
 logger = logging.getLogger(__name__)
 
@@ -300,6 +302,25 @@ def parse_layers_to_keep_as_text(module: Any) -> None:
     """
     for part in (module.EncDecBaseConfig, module.DecoderConfig):
         part.__dataclass_fields__["layers_to_keep"].type = str
+
+
+@patch("fairseq.optim.lr_scheduler.manual_lr_scheduler", function="ManualSchedule.parse_manuallr_args")
+def read_rates_by_number(original: Any, self: Any, lr_args_str: str) -> Any:
+    """``--epoch2lr '{1: 0.5}'`` ends in a ``TypeError``, since epochs must be texts, and rates below 0 are accepted.
+
+    Here numbers and texts are read alike, and everything else is refused.
+    """
+    try:
+        rates = {str(numbers): rate for numbers, rate in evaluate(lr_args_str).items()}
+        rates = original(self, str(rates))
+    except (UserError, AttributeError, TypeError, ValueError):
+        rates = None
+    if rates is None or not all(rate in RANGES["lr"] for rate in rates.values()):
+        raise UserError(
+            f"--epoch2lr or --update2lr {lr_args_str!r} is no dictionary of learning rates by epochs or updates; write "
+            "it as {'1-3': 0.001, '4': 0.0005}"
+        )
+    return rates
 
 
 @patch("fairseq.optim.fp16_optimizer")
