@@ -122,12 +122,13 @@ def write_dictionaries_atomically(original: Any, self: Any, f: Any, entries: Any
         original(self, f, entries)
         return
     # Words that only fill a dictionary up to a multiple (--padding-factor) are in no text.
+    entries = list(entries)  # fairseq's are read once only
     has_words = any(not symbol.startswith("madeupword") for symbol, _ in entries)
     if _preprocessing.process == os.getpid() and not has_words:
         raise UserError(
             f"{f} would have no word, and all words would be unknown; give a --srcdict, --tgtdict or --trainpref with "
-            "words, a lower --thresholdsrc or --thresholdtgt, or --nwordssrc or --nwordstgt above 4, as the symbols <s>, "
-            "<pad>, </s> and <unk> count, too"
+            "words, a lower --thresholdsrc or --thresholdtgt, or --nwordssrc or --nwordstgt above 4, as the symbols "
+            "<s>, <pad>, </s> and <unk> count, too"
         )
     os.makedirs(os.path.dirname(f) or ".", exist_ok=True)
     with WholeFile(f) as file:
