@@ -154,7 +154,7 @@ _EXCLUDED: dict[str, tuple[str, ...]] = {
         "--lr-scheduler reduce_lr_on_plateau",
     ),
     "--no-epoch-checkpoints": ("--keep-last-epochs",),
-    "--no-save": ("--keep-last-epochs", "--keep-best-checkpoints", "--keep-interval-updates"),
+    "--no-save": ("--keep-last-epochs", "--keep-best-checkpoints"),
     "--only-source": ("--thresholdtgt", "--nwordstgt"),
     "--dict-only": ("--validpref", "--testpref", "--dataset-impl", "--align-suffix", "--alignfile"),
 }
