@@ -220,6 +220,13 @@ RANGES: dict[str, Range] = {
     "workers": Range(1, 1024),
 }
 
+#: Scheduler -> its options that have a narrower range than in RANGES.
+RANGES_OF_SCHEDULERS: dict[str, dict[str, Range]] = {
+    "inverse_sqrt": {"warmup_updates": _POSITIVE},
+    "polynomial_decay": {"total_num_update": _POSITIVE},
+    "triangular": {"lr_period_updates": _POSITIVE},
+}
+
 #: Option -> the numbers in its value, which may be written as Python; their number is that of an example.
 SEVERAL_NUMBERS: dict[str, tuple[Sequence[float], Range]] = {
     "adam_betas": ((0.9, 0.98), _BELOW_ONE),
@@ -238,7 +245,10 @@ def require_ranges(options: Mapping[str, Any], inside: str = "") -> None:
 
     ``inside``: the option whose value contains these options; empty for options on a command line.
     """
-    for name, valid in RANGES.items():
+    # The group of a configuration has the scheduler's name under another key than a command line.
+    scheduler = options.get("lr_scheduler", options.get("_name"))
+    ranges = RANGES | RANGES_OF_SCHEDULERS.get(str(scheduler), {})
+    for name, valid in ranges.items():
         value: Any = options.get(name)
         for number in value if _is_list(value) else [value]:
             if isinstance(number, (int, float)) and number not in valid:

@@ -68,7 +68,14 @@ _OF_BLEU = (
 
 #: Command -> other options that it accepts and does not read.
 _UNREAD: dict[str, tuple[str, ...]] = {
-    "train": ("--gen-subset", "--num-shards", "--shard-id", "--reset-logging", "--suppress-crashes"),
+    "train": (
+        "--gen-subset",
+        "--num-shards",
+        "--shard-id",
+        "--reset-logging",
+        "--suppress-crashes",
+        "--checkpoint-shard-count",
+    ),
     "preprocess": ("--criterion", "--optimizer", "--lr-scheduler", *_OF_TEXT),
     "generate": ("--criterion", *_OF_TRAINING, *_OF_DATA, "--eval-bleu", *_OF_BLEU),
     "interactive": ("--criterion", *_OF_TRAINING, *_OF_DATA, "--eval-bleu", *_OF_BLEU, "--scoring"),
@@ -112,6 +119,10 @@ _NEEDED: dict[tuple[str, ...], tuple[str, ...]] = {
     ("--keep-interval-updates",): ("--keep-interval-updates-pattern",),
     ("--store-ema",): ("--ema-decay", "--ema-start-update", "--ema-seed-model", "--ema-update-freq", "--ema-fp32"),
     ("--eval-bleu",): _OF_BLEU,
+    # Schedulers that are named here warm up by default.
+    ("--warmup-updates", "--lr-scheduler inverse_sqrt", "--lr-scheduler inverse_sqrt_restart"): ("--warmup-init-lr",),
+    ("--lr-period-updates",): ("--t-mult",),
+    ("--max-update",): ("--phase-ratio",),
     ("--retain-dropout",): ("--retain-dropout-modules",),
     ("--ddp-backend slowmo",): ("--slowmo-momentum", "--slowmo-base-algorithm", "--localsgd-frequency"),
     ("--ddp-backend fully_sharded",): (
@@ -142,7 +153,10 @@ _EXCLUDED: dict[str, tuple[str, ...]] = {
         "--maximize-best-checkpoint-metric",
         "--lr-scheduler reduce_lr_on_plateau",
     ),
+    "--no-epoch-checkpoints": ("--keep-last-epochs",),
+    "--no-save": ("--keep-last-epochs", "--keep-best-checkpoints"),
     "--only-source": ("--thresholdtgt", "--nwordstgt"),
+    "--dict-only": ("--validpref", "--testpref", "--dataset-impl", "--align-suffix", "--alignfile"),
 }
 
 #: Option -> the packages that it needs, one of which is enough; without them fairseq writes a line, or nothing.

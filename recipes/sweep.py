@@ -32,6 +32,7 @@ from plans import Plan, Run  # the folder is on the path by the line above
 from recipe_step import languages_of, run_step, safe_environment, say, write_json
 
 from fairseq_compat import UserError, checkpoints
+from fairseq_compat.patches.training import DIVERGED
 from fairseq_compat.process import processor_facts
 from fairseq_compat.versions import recorded_versions
 from fairseq_depthwise.evaluation.checkpoint_summary import summarize
@@ -169,8 +170,8 @@ class Sweep:
         }
         if status:
             last_line = (folder / "output.log").read_text(errors="replace").strip().rpartition("\n")[2][:300]
-            # A loss of NaN is a result; a full disk is not.
-            if "training stopped: " not in last_line:
+            # A training that diverged is a result; a full disk is not.
+            if DIVERGED not in last_line:
                 raise UserError(f"{plan.recipe}/{run.name} has status {status}; the same command resumes: {last_line}")
             result["failed"] = last_line
         else:

@@ -124,7 +124,8 @@ def _require_ranges_of_part(cfg: Any, part: str) -> None:
     if isinstance(options, Namespace):
         require_ranges(vars(options))
     elif OmegaConf.is_dict(options):
-        require_ranges(OmegaConf.to_container(options))
+        # The default of --total-num-update is --max-update; what options of models refer to may be missing.
+        require_ranges(OmegaConf.to_container(options, resolve=part == "lr_scheduler"))
 
 
 def _require_all_options(part: str, options: Any) -> None:

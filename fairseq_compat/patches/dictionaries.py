@@ -32,7 +32,8 @@ def name_file_in_dictionary_errors(original: Any, self: Any, f: Any) -> None:
     """Errors in a dictionary do not name its file, its lines also end at carriage returns, and a pipe is waited for.
 
     Here only a regular file is read, with the line ends of every text, and an error names the file and quotes the line.
-    A byte order mark at the beginning stays part of the first symbol: the most frequent word may begin with U+FEFF.
+    A byte order mark at the beginning stays part of the first symbol, since models may have been trained with it:
+    without it the dictionary would be another one. ``fairseq-preprocess`` refuses to make new data with such a file.
     """
     from fairseq.file_io import PathManager
 

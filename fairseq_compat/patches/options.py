@@ -194,7 +194,16 @@ def fix_parsed_options(original: Any, parser: Any, input_args: Any = None, *args
     if importlib.util.find_spec("torch_xla") is None:
         options.tpu = False
     require_ranges(vars(options))
+    _require_device_to_profile(options)
     return result
+
+
+def _require_device_to_profile(options: argparse.Namespace) -> None:
+    """Raise UserError if --profile, which marks what a GPU computes, is given without one."""
+    import torch
+
+    if getattr(options, "profile", False) and (options.cpu or not torch.cuda.is_available()):
+        raise UserError("--profile needs a GPU, and there is none; leave it out")
 
 
 def _require_known_architecture(words: Sequence[str]) -> None:
@@ -313,6 +322,18 @@ def parse_values_by_type(
 
     # fairseq adds the remaining options, and skips those added above.
     original(parser, dataclass_instance, delete_default, with_prefix)
+
+
+@patch("fairseq.dataclass.utils", function="eval_str_list")
+def refuse_fractions_of_whole_numbers(original: Any, x: Any, x_type: type = float) -> Any:
+    """``--update-freq 2.5`` is taken as 2, like every other list of whole numbers.
+
+    Here it is refused.
+    """
+    values = original(x, x_type)
+    if x_type is int and values != original(x, float):
+        raise argparse.ArgumentTypeError(f"{x} is out of range; give whole numbers")
+    return values
 
 
 def _find_converter(field: Any) -> Callable[[str], Any] | None:

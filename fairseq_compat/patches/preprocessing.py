@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from types import TracebackType
@@ -115,11 +116,20 @@ def write_data_atomically(module: Any) -> None:
 def write_dictionaries_atomically(original: Any, self: Any, f: Any, entries: Any) -> None:
     """A dictionary is emptied before it is written: on a full disk it is lost, and a link's target is overwritten.
 
-    Here it gets its name when it is complete, and replaces a link.
+    Here it gets its name when it is complete, and replaces a link. ``fairseq-preprocess`` refuses one without any word.
     """
     if not isinstance(f, str):
         original(self, f, entries)
         return
+    # Words that only fill a dictionary up to a multiple (--padding-factor) are in no text.
+    entries = list(entries)  # fairseq's are read once only
+    has_words = any(not symbol.startswith("madeupword") for symbol, _ in entries)
+    if _preprocessing.process == os.getpid() and not has_words:
+        raise UserError(
+            f"{f} would have no word, and all words would be unknown; give a --srcdict, --tgtdict or --trainpref with "
+            "words, a lower --thresholdsrc or --thresholdtgt, or --nwordssrc or --nwordstgt above 4, as the symbols "
+            "<s>, <pad>, </s> and <unk> count, too"
+        )
     os.makedirs(os.path.dirname(f) or ".", exist_ok=True)
     with WholeFile(f) as file:
         original(self, file, entries)
@@ -166,11 +176,25 @@ def check_preprocessing_options(args: Any) -> None:
         raise UserError("--source-lang or --target-lang is missing; give both, or --only-source for a single language")
     if args.only_source and args.tgtdict and not args.joined_dictionary:
         raise UserError(f"--tgtdict {args.tgtdict} has no effect with --only-source; give --srcdict instead")
+    for option, path in (("--srcdict", args.srcdict), ("--tgtdict", args.tgtdict)):
+        _require_no_mark(option, path)
     _require_used_limits(args)
     if args.align_suffix:
         prefixes = ",".join(filter(None, (args.trainpref, args.validpref, args.testpref)))
         if not any(os.path.isfile(f"{prefix}.{args.align_suffix}") for prefix in prefixes.split(",")):
             raise UserError(f"--align-suffix {args.align_suffix}: there is no {prefixes}.{args.align_suffix}")
+
+
+def _require_no_mark(option: str, path: str | None) -> None:
+    """Raise UserError if a dictionary begins with a byte order mark, which would be a part of its first word."""
+    if not path or not os.path.isfile(path):  # fairseq's error names a missing file
+        return
+    with open(path, "rb") as file:
+        if file.read(len(BOM_UTF8)) == BOM_UTF8:
+            raise UserError(
+                f"{option} {path} begins with a byte order mark in line 1, which would be a part of its first word; "
+                "save it as UTF-8 without the mark"
+            )
 
 
 def _require_used_limits(args: Any) -> None:

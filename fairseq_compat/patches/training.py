@@ -10,14 +10,17 @@ import os
 import socket
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fairseq_compat.errors import UserError, mistake
+from fairseq_compat.errors import UserError, chain, mistake
+from fairseq_compat.literals import evaluate
 from fairseq_compat.outputs import make_folder
 from fairseq_compat.patches.saving import get_patience_counts
 from fairseq_compat.patching import Overlay, as_configuration, patch, replaces
 from fairseq_compat.process import describe_waiting, keep_freed_memory
+from fairseq_compat.ranges import RANGES
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +29,15 @@ LOCK = ".training.lock"
 
 #: Seconds to wait for the lock: the process of a killed run may take a while to end.
 LOCK_TIMEOUT = 10.0
+
+#: How the sentence about a training that diverged begins, by which programs recognize it (``recipes/sweep.py``).
+DIVERGED = "the training diverged"
+
+#: What is in the error by which fairseq ends a training that diverged -> what it means.
+_NOT_FINITE = {
+    "gradients are Nan/Inf": "gradients are NaN or infinite",
+    "Minimum loss scale reached": "gradients overflow float16 even at --min-loss-scale",
+}
 
 
 @patch("fairseq_cli.train", function="main")
@@ -96,6 +108,46 @@ def save_no_crash_for_mistakes(original: Any, self: Any, filename: str, extra_st
     if os.path.basename(filename) == "crash.pt" and error is not None and mistake(error) is not None:
         return
     original(self, filename, extra_state)
+
+
+@patch("fairseq.trainer")
+def look_for_nan_in_outputs_only(module: Any) -> None:
+    """The report on NaN ends in ``StopIteration``, which hides the error that it is about.
+
+    fairseq repeats an update whose gradients are not finite, and logs the modules with such values. Its hooks of the
+    backward pass fail on outputs such as an encoder's, a dictionary of lists. Here only outputs of the forward pass are
+    looked at; the norms of all gradients are logged as before.
+    """
+    module.NanDetector = partial(module.NanDetector, backward=False)
+
+
+@patch("fairseq.trainer", function="Trainer.train_step")
+def say_that_a_training_diverged(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """A training that diverges ends with a traceback, which does not name the update or a remedy.
+
+    Here it ends with one sentence, which begins with ``DIVERGED``.
+    """
+    try:
+        return original(self, *args, **kwargs)
+    except Exception as error:
+        # The repeated update may have failed, too, and then its error comes first.
+        problems = " ".join(str(cause) for cause in chain(error) if isinstance(cause, FloatingPointError))
+        meanings = [meaning for text, meaning in _NOT_FINITE.items() if text in problems]
+        if not meanings:
+            raise
+        raise UserError(
+            f"{DIVERGED} in update {self.get_num_updates() + 1}: {_describe_weights(self.get_model()) or meanings[0]}; "
+            "try a lower --lr, more --warmup-updates or --clip-norm, and check the options of --optimizer; checkpoints "
+            "saved before are whole"
+        ) from error
+
+
+def _describe_weights(model: Any) -> str | None:
+    """Return what to say about weights that are not finite; None if all are."""
+    for name, weight in model.named_parameters():
+        if not weight.isfinite().all():
+            return f"weights are NaN or infinite, such as {name}"
+    return None
 
 
 @patch("fairseq.logging.metrics", function="log_start_time")
@@ -250,6 +302,25 @@ def parse_layers_to_keep_as_text(module: Any) -> None:
     """
     for part in (module.EncDecBaseConfig, module.DecoderConfig):
         part.__dataclass_fields__["layers_to_keep"].type = str
+
+
+@patch("fairseq.optim.lr_scheduler.manual_lr_scheduler", function="ManualSchedule.parse_manuallr_args")
+def read_rates_by_number(original: Any, self: Any, lr_args_str: str) -> Any:
+    """``--epoch2lr '{1: 0.5}'`` ends in a ``TypeError``, since epochs must be texts, and rates below 0 are accepted.
+
+    Here numbers and texts are read alike, and everything else is refused.
+    """
+    try:
+        rates = {str(numbers): rate for numbers, rate in evaluate(lr_args_str).items()}
+        rates = original(self, str(rates))
+    except (UserError, AttributeError, TypeError, ValueError):
+        rates = None
+    if rates is None or not all(rate in RANGES["lr"] for rate in rates.values()):
+        raise UserError(
+            f"--epoch2lr or --update2lr {lr_args_str!r} is no dictionary of learning rates by epochs or updates; write "
+            "it as {'1-3': 0.001, '4': 0.0005}"
+        )
+    return rates
 
 
 @patch("fairseq.optim.fp16_optimizer")

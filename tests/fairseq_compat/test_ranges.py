@@ -15,7 +15,7 @@ from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 from fairseq_compat import UserError
-from fairseq_compat.ranges import RANGES, SEVERAL_NUMBERS, require_ranges
+from fairseq_compat.ranges import RANGES, RANGES_OF_SCHEDULERS, SEVERAL_NUMBERS, require_ranges
 
 #: Parts of fairseq for speech and for data that is made up, of which the pages claim nothing.
 NOT_CLAIMED = re.compile("audio|hubert|speech|wav2vec|ctc|tacotron|ulm|simul|dummy|latency|^model$")
@@ -93,6 +93,24 @@ def test_a_training_is_refused(option: str, value: str) -> None:
     words = ["data", "--arch", "transformer", "--optimizer", "adam", f"{option}={value}"]
     with pytest.raises(UserError, match=option):
         options_of_fairseq.parse_args_and_arch(options_of_fairseq.get_training_parser(), words)
+
+
+@pytest.mark.parametrize("value", ["2.5", "1,0.5"])
+def test_a_list_of_whole_numbers(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["data", "--arch", "transformer", "--update-freq", value]
+    with pytest.raises(SystemExit):
+        options_of_fairseq.parse_args_and_arch(options_of_fairseq.get_training_parser(), words)
+    assert f"--update-freq: {value} " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["lr_scheduler", "_name"])  # of a command line, and of a configuration
+def test_a_scheduler_needs_some_updates(key: str) -> None:
+    for scheduler, ranges in RANGES_OF_SCHEDULERS.items():
+        for name in ranges:
+            require_ranges({key: scheduler, name: 1})
+            require_ranges({key: "fixed", name: 0})
+            with pytest.raises(UserError, match=name.replace("_", "-")):
+                require_ranges({key: scheduler, name: 0})
 
 
 @pytest.mark.parametrize("value", ["(0.9, 0.98)", "[0, 0.5]", "0.9, 0.98", (0.9, 0.98), [0.9, 0.98]])

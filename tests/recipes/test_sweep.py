@@ -347,6 +347,30 @@ def test_only_some_trainings(tmp_path: Path) -> None:
     assert final.next_run() == (plan, Run("depthwise_lstm_open", 1))
 
 
+@pytest.mark.parametrize(("last_line", "is_result"), [(sweep.DIVERGED, True), ("No space left on device", False)])
+def test_a_training_that_diverged_is_a_result(
+    last_line: str, is_result: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(tmp_path, PLAN)
+    (tmp_path / "multi30k" / "data-bin").mkdir(parents=True)
+    (tmp_path / "multi30k" / "data-bin" / "train.en-de.en.idx").touch()
+    begun = sweep.Sweep([plan], tmp_path, 0, re.compile(".*"))
+
+    def fail(command: list[str], folder: Path, environment: dict[str, str]) -> tuple[int, float]:
+        (folder / "output.log").write_text(f"| epoch 001\nfairseq-train: error: {last_line} in update 3\n")
+        return 1, 2.0
+
+    monkeypatch.setattr(begun, "run", fail)
+    run = plan.grid("depthwise_lstm_open")[0]
+    if is_result:
+        begun.train_one(plan, run, 0)
+        assert "failed" in (plan.result(run) or {})
+    else:
+        with pytest.raises(UserError, match=last_line):
+            begun.train_one(plan, run, 0)
+        assert plan.result(run) is None
+
+
 def test_seconds_of_all_parts(tmp_path: Path) -> None:
     parts = sweep.begin_part(tmp_path, 0, "abc")
     assert sweep.seconds_of(parts) is None

@@ -33,6 +33,7 @@ def training(copy_reverse_data: Path, tiny_model_options: Callable[[str], list[s
         ("fairseq-depthwise generate {data} --path {folder}/nowhere.pt", "{folder}/nowhere.pt"),
         ("OURS --encoder-attention-heads 3", "--encoder-attention-heads 3"),
         ("OURS --fp16", "--fp16 needs a GPU"),
+        ("OURS --profile", "--profile needs a GPU"),
         ("OURS -s xx", "--source-lang 'xx'"),
         ("fairseq-train {data} --arch transformer --optimizer adam --cpu --save-dir {folder}/run", "--max-tokens"),
         ("fairseq-generate {data} --cpu", "--path"),

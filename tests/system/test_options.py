@@ -140,6 +140,9 @@ def test_what_has_no_effect_is_refused(command: str) -> None:
         ("--slowmo-momentum 0.1", "--ddp-backend slowmo", "--ddp-backend legacy_ddp"),
         ("--use-sharded-state", "--ddp-backend=fully_sharded", "--ddp-backend=slowmo"),
         ("--sampling-temperature 2", "--sampling-method temperature", "--sampling-method concat"),
+        ("--warmup-init-lr 1e-7", "--lr-scheduler inverse_sqrt", "--lr-scheduler cosine"),
+        ("--t-mult 2", "--lr-period-updates 5", "--lr-scheduler cosine"),
+        ("--phase-ratio (0.2,0.3,0.5)", "--max-update 9", "--max-epoch 9"),
     ],
 )
 def test_an_option_has_an_effect_with_the_value_that_it_needs(option: str, needed: str, other: str) -> None:
@@ -155,7 +158,10 @@ def test_an_option_has_an_effect_with_the_value_that_it_needs(option: str, neede
         ("train", "--keep-best-checkpoints=2", "--disable-validation"),
         ("train", "--best-checkpoint-metric loss", "--disable-validation"),
         ("train", "--lr-scheduler reduce_lr_on_plateau", "--disable-validation"),
+        ("train", "--keep-last-epochs 2", "--no-epoch-checkpoints"),
+        ("train", "--keep-best-checkpoints 2", "--no-save"),
         ("preprocess", "--nwordstgt 9", "--only-source"),
+        ("preprocess", "--validpref valid", "--dict-only"),
     ],
 )
 def test_an_option_that_has_no_effect_with_another(command: str, words: str, other: str) -> None:
@@ -651,6 +657,6 @@ CHECKS: dict[str, Callable[[Run, Run], None]] = {
     "source_of_8": functools.partial(size_is, "src", 8),
     "target_of_8": functools.partial(size_is, "tgt", 8),
     "source_of_64": functools.partial(size_is, "src", 64),
-    "source_of_4": functools.partial(size_is, "src", 4),
-    "target_of_4": functools.partial(size_is, "tgt", 4),
+    "source_of_6": functools.partial(size_is, "src", 6),
+    "target_of_6": functools.partial(size_is, "tgt", 6),
 }  # fmt: skip

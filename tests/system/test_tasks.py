@@ -270,8 +270,10 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def preprocessed(run_command: RunCommand, text: Path, folder: Path, ending: str, *options: str) -> None:
     """Make a folder of data of the texts whose names have an ending."""
-    prefixes = [f"--{part}pref={text / part}{ending}" for part in SENTENCES]
-    run_command("fairseq-preprocess", *prefixes, "--destdir", folder, *" ".join(options).split())
+    words = " ".join(options).split()
+    parts = ["train"] if "--dict-only" in words else SENTENCES
+    prefixes = [f"--{part}pref={text / part}{ending}" for part in parts]
+    run_command("fairseq-preprocess", *prefixes, "--destdir", folder, *words)
 
 
 @pytest.fixture(scope="module")

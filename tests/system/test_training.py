@@ -15,6 +15,7 @@ from forked_python import ForkedPython
 from training_states import assert_same_state
 
 from fairseq_compat import checkpoints
+from fairseq_compat.patches.training import DIVERGED
 
 RunCommand = Callable[..., subprocess.CompletedProcess[str]]
 ModelOptions = Callable[[str], list[str]]
@@ -114,6 +115,25 @@ def test_best_checkpoints_by_bleu_are_kept_resumed_and_averaged(
     assert len(kept) == 2
     result = run_command("fairseq-depthwise", "average", "--output", tmp_path / "mean.pt", "--best", 2, tmp_path)
     assert all(path.name in result.stdout for path in kept)
+
+
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [
+        (ARCH, "--optimizer adam --lr 1e20"),
+        ("transformer", "--optimizer adam --lr 1e20"),
+        ("transformer", "--optimizer sgd --lr 1e-3 --weight-decay 1e9"),
+    ],
+)
+def test_a_training_that_diverges_says_so(
+    arch: str, options: str, refusal: Callable[..., str], copy_reverse_data: Path,
+    tiny_model_options: ModelOptions, tmp_path: Path,
+) -> None:  # fmt: skip
+    sentence = refusal(
+        "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options(arch), *options.split(), "--cpu",
+        "--max-tokens", 1000, "--max-update", 20, "--save-dir", tmp_path,
+    )  # fmt: skip
+    assert sentence.startswith(DIVERGED)
 
 
 # --- other ways to drive it ------------------------------------------------------------------------------------------

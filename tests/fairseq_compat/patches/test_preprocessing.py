@@ -100,6 +100,24 @@ def test_a_language_with_itself(more: list[str], tmp_path: Path) -> None:
     assert names == {"dict.en.txt", *(f"train.en-en.en{suffix}" for suffix in suffixes)}
 
 
+@pytest.mark.parametrize(
+    ("content", "more", "named"),
+    [
+        ("", [], "no word"),
+        ("madeupword0000 0\n", [], "no word"),
+        ("\ufeffa 2\nb 1\n", [], "line 1"),
+        (None, ["--nwordssrc", "4"], "no word"),
+    ],
+)
+def test_a_dictionary_that_knows_no_word(content: str | None, more: list[str], named: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "dict").write_text(content, encoding="utf-8")
+        more = ["--srcdict", str(tmp_path / "dict")]
+    with pytest.raises(UserError, match=named):
+        preprocess(tmp_path, "a b\n", *more)
+    assert not list(tmp_path.glob("bin/dict*"))
+
+
 def test_a_text_without_lines(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"train\.en and .*train\.de have no lines"):
         preprocess(tmp_path, "")

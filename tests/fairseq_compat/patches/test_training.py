@@ -18,6 +18,7 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq.logging import metrics
 from fairseq.models.distributed_fairseq_model import DistributedFairseqModel
 from fairseq.optim.fp16_optimizer import FP16Optimizer
+from fairseq.optim.lr_scheduler.manual_lr_scheduler import ManualSchedule
 from growing_trainer import BATCHES, trainer_of
 from many_languages import make_data
 from omegaconf import OmegaConf
@@ -206,6 +207,18 @@ def test_training_seconds_are_logged_in_milliseconds() -> None:
             metrics.log_stop_time(name)
             logged[name].sum = 1.4321
         assert dict(logged.get_smoothed_values()) == {"train_wall": 1.432, "other": 1}
+
+
+@pytest.mark.parametrize("text", ["{1: 0.5, '2-3': 0.1, '4,5': 0}", "{'1': 0.5, '2,3': 0.1, '4-5': 0.0}"])
+def test_rates_by_number(text: str) -> None:
+    rates = ManualSchedule.parse_manuallr_args(None, text)
+    assert rates == {1: 0.5, 2: 0.1, 3: 0.1, 4: 0.0, 5: 0.0}
+
+
+@pytest.mark.parametrize("text", ["{1: -0.5}", "{'a': 0.5}", "{1: 'x'}", "{1: None}", "[0.5]", "{1:"])
+def test_what_are_no_rates(text: str) -> None:
+    with pytest.raises(UserError, match="--epoch2lr"):
+        ManualSchedule.parse_manuallr_args(None, text)
 
 
 def test_bf16_needs_no_scale_window() -> None:
