@@ -22,7 +22,7 @@ from toml_files import between, read_table, read_toml
 
 from fairseq_compat import UserError
 from fairseq_depthwise.evaluation.scores import METRICS
-from recipes import RECIPES, system_of
+from recipes import all_recipes, system_of
 
 #: Curves of a training's losses -> what they are called.
 LOSSES = {"valid": "validation loss", "seen": "loss of training sentences"}
@@ -142,8 +142,8 @@ class Plan:
 
     def _require_sense(self, path: str) -> None:
         """Raise UserError for mistakes that would be noticed only after the trainings, or never."""
-        if self.recipe not in RECIPES:
-            raise UserError(f"{path}: there is no recipe {self.recipe!r}; the recipes are {', '.join(RECIPES)}")
+        if self.recipe not in all_recipes():
+            raise UserError(f"{path}: there is no recipe {self.recipe!r}; the recipes are {', '.join(all_recipes())}")
         for system in self.systems:
             system_of(self.recipe, system.partition("-")[0])
         table = self.table
@@ -257,7 +257,7 @@ class Plan:
 
     def command(self, run: Run, values: Mapping[str, float], work: Path, folder: Path, on_gpu: bool) -> list[str]:
         """Return the command that trains, or resumes; those of all systems differ in the model only."""
-        recipe = RECIPES[self.recipe]
+        recipe = all_recipes()[self.recipe]
         system = system_of(self.recipe, run.system.partition("-")[0])
         # Trainings of the grid are shorter.
         updates = self.table.updates.grid if run.values else self.table.updates.final

@@ -27,7 +27,7 @@ from recipe_step import languages_of, run_folder, run_step, safe_environment, sa
 from systems import System
 
 from fairseq_compat import UserError
-from recipes import RECIPES, Recipe, system_of
+from recipes import Recipe, all_recipes, system_of
 
 #: Of the GPU that ``Training.max_tokens`` is for; one of that name has a little less than 80 GiB.
 GPU_BYTES = 79e9
@@ -77,7 +77,7 @@ def main() -> None:
         print(all_commands(recipe_name, os.environ), end="")
         return
     name, *further = arguments
-    recipe, system, environment = RECIPES[recipe_name], system_of(recipe_name, name), os.environ
+    recipe, system, environment = all_recipes()[recipe_name], system_of(recipe_name, name), os.environ
     if only_print:
         print(shlex.join([*printed_command(recipe, name, system, environment), *further]))
         return
@@ -111,7 +111,7 @@ def main() -> None:
 
 def list_systems(recipe: str) -> str:
     """Return a line for each system of a recipe."""
-    systems = {name: system_of(recipe, name) for name in RECIPES[recipe].systems}
+    systems = {name: system_of(recipe, name) for name in all_recipes()[recipe].systems}
     width = max(map(len, systems))
     return "".join(f"  {name:{width}}  {_described(recipe, system)}\n" for name, system in systems.items())
 
@@ -119,9 +119,9 @@ def list_systems(recipe: str) -> str:
 def all_commands(recipe: str, environment: Mapping[str, str]) -> str:
     """Return the command of every system of a recipe, below a comment with its paper, its numbers and its baseline."""
     texts = []
-    for name in RECIPES[recipe].systems:
+    for name in all_recipes()[recipe].systems:
         system = system_of(recipe, name)
-        command = shlex.join(printed_command(RECIPES[recipe], name, system, environment))
+        command = shlex.join(printed_command(all_recipes()[recipe], name, system, environment))
         compared = f"# compared with {system.baseline}\n" if system.baseline else ""
         texts.append(f"# {name}: {_described(recipe, system)}\n{compared}{command}\n")
     return "\n".join(texts)
