@@ -101,6 +101,19 @@ def test_trainings_stay_in_the_folder_of_systems(prepared: Callable[[str], Work]
     assert not (work.folder / "commands.sh").exists()
 
 
+def test_a_run_has_one_seed(copied: Callable[[str], Work]) -> None:
+    """Otherwise the training of the other seed would be resumed."""
+    work = copied("multi30k")
+    folder = work.folder / "systems" / "mine"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "checkpoints" / "checkpoint_last.pt").touch()
+    commands = "# it's the first\npython train --seed 1\n# the second\npython train --seed 1 --lr 1 --seed=3\n"
+    (folder / "commands.sh").write_text(commands)
+    message = refusal(work, "train", "transformer", RUN="mine", SEED=2, **SMALL_BATCH)
+    assert {"3,", "2;"} <= set(message.split())
+    assert (folder / "commands.sh").read_text() == commands
+
+
 def test_back_translation_without_subwords(copied: Callable[[str], Work], tmp_path: Path) -> None:
     """Before anything is translated: a file that is no model would be refused otherwise."""
     work = copied("multi30k")

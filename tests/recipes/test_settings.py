@@ -17,9 +17,10 @@ from evaluate import baselines_of
 from fairseq import options
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
 from systems import DIFFERENCES, System
-from train_system import printed_command
+from train_system import all_commands, printed_command
 
 import fairseq_depthwise  # noqa: F401  # registers architectures and options
+from fairseq_compat import UserError
 from fairseq_depthwise.growth.stages import parse_stages
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig
 from recipes import all_recipes, system_of
@@ -348,3 +349,17 @@ def test_machines(tmp_path: Path, environment: dict[str, str], expected: dict[st
     command = printed_command(all_recipes()[recipe], name, system_of(recipe, name), given)
     parsed = _parsed(command[command.index("train") + 1 :])
     assert {option: getattr(parsed, option) for option in expected} == expected
+
+
+def test_values_of_bf16(tmp_path: Path) -> None:
+    given = {"WORK": str(tmp_path), "BF16": "yes"}
+    with pytest.raises(UserError, match="BF16=yes"):
+        printed_command(all_recipes()["multi30k"], "deep", system_of("multi30k", "deep"), given)
+
+
+def test_the_folder_of_a_run_is_printed(tmp_path: Path) -> None:
+    given = {"WORK": str(tmp_path), "RUN": "reverse"}
+    command = printed_command(all_recipes()["multi30k"], "deep", system_of("multi30k", "deep"), given)
+    assert command[command.index("--save-dir") + 1] == f"{tmp_path}/systems/reverse/checkpoints"
+    folders = re.findall(r"--save-dir (\S+)", all_commands("multi30k", given))
+    assert len({*folders}) == len(all_recipes()["multi30k"].systems)
