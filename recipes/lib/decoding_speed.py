@@ -24,11 +24,11 @@ from result_tables import ResultTable
 from systems import FOLDER, System
 from toml_files import read_toml, require_keys
 from trained_runs import average_suffix, checkpoint_of, seeds_to_evaluate, with_average
+from translated_sets import evaluation_sets
 from turns import extent, ratios, take_turns, timed
 
 from fairseq_compat import UserError
 from fairseq_compat.process import processor_facts
-from fairseq_depthwise.evaluation.translations import read_lines
 from recipes import Recipe, all_recipes, baselines_of, system_of
 
 #: Of ``PRECISION``.
@@ -99,7 +99,7 @@ def measure_speed(recipe_name: str, name: str) -> None:
         sentences[label] = [speed.sentences for speed in rounds]
         tokens[label] = [speed.tokens for speed in rounds]
 
-    test = read_lines(str(work / "data-bin" / "tests.txt"))[0]
+    test = evaluation_sets(recipe, work)[0].name
     device = _device_name(settings)
     threads = torch.get_num_threads()
     # 3. Write and print.
