@@ -97,7 +97,8 @@ class PlanTable:
         beam, lenpen: of translations.
         warm_up: share of a training's updates.
         options: of all trainings.
-        systems: name -> options that are added to those of the recipe's system.
+        systems: name -> options that are added to those of the recipe's system; ``{quarter}`` and ``{seven_tenths}``
+            are shares of the updates, and other braces are written twice.
         grid, beyond: axis -> values, and those that are tried beyond its edges.
         metrics: that translations are scored with, the one of the test sets first.
         pairs: systems and bases that are compared; without it all of them.

@@ -132,7 +132,7 @@ class System:
         options: of the model.
         stages: of growth, if it grows.
         baseline: the system that evaluation compares it with; where it has not been evaluated, with its own baseline.
-        differs: of dropout, batch, updates and positions, those that are not its baseline's -> why.
+        differs: of ``DIFFERENCES``, those that are not its baseline's -> why.
         published: recipe -> numbers.
         paper: whose row it is; empty for systems of no paper.
     """
