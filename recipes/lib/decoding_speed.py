@@ -24,12 +24,12 @@ from result_tables import ResultTable
 from systems import FOLDER, System
 from toml_files import read_toml, require_keys
 from trained_runs import average_suffix, checkpoint_of, seeds_to_evaluate, with_average
+from translated_sets import evaluation_sets
 from turns import extent, ratios, take_turns, timed
 
 from fairseq_compat import UserError
 from fairseq_compat.process import processor_facts
-from fairseq_depthwise.evaluation.translations import read_lines
-from recipes import RECIPES, Recipe, baselines_of, system_of
+from recipes import Recipe, all_recipes, baselines_of, system_of
 
 #: Of ``PRECISION``.
 TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -39,9 +39,9 @@ MULTI_UNIT_BATCH = 30
 
 #: Recipe -> system -> speed in its paper.
 PUBLISHED: dict[str, dict[str, str]] = read_toml(FOLDER / "speeds.toml")
-require_keys("speeds.toml", PUBLISHED, [], RECIPES)
+require_keys("speeds.toml", PUBLISHED, [], all_recipes())
 for _recipe, _speeds in PUBLISHED.items():
-    require_keys(f"speeds.toml, {_recipe}", _speeds, [], RECIPES[_recipe].systems)
+    require_keys(f"speeds.toml, {_recipe}", _speeds, [], all_recipes()[_recipe].systems)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Speed(NamedTuple):
 
 def measure_speed(recipe_name: str, name: str) -> None:
     """Measure a system and its nearest baseline that is trained here, print their speeds and write them as JSON."""
-    recipe = RECIPES[recipe_name]
+    recipe = all_recipes()[recipe_name]
     system = with_average(system_of(recipe_name, name))
     work = Path(os.environ["WORK"])
     if recipe.many:
@@ -99,7 +99,7 @@ def measure_speed(recipe_name: str, name: str) -> None:
         sentences[label] = [speed.sentences for speed in rounds]
         tokens[label] = [speed.tokens for speed in rounds]
 
-    test = read_lines(str(work / "data-bin" / "tests.txt"))[0]
+    test = evaluation_sets(recipe, work)[0].name
     device = _device_name(settings)
     threads = torch.get_num_threads()
     # 3. Write and print.

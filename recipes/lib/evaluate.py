@@ -33,7 +33,7 @@ from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.significance import paired_test
 from fairseq_depthwise.evaluation.translations import read_lines
 from fairseq_depthwise.tables import spread
-from recipes import RECIPES, baselines_of, system_of
+from recipes import all_recipes, baselines_of, system_of
 
 #: What programs of a user's own take from here: the average that is scored, and the reader and writer of checkpoints.
 __all__ = ["average_of", "checkpoints", "evaluate", "report", "score_seeds"]
@@ -41,7 +41,7 @@ __all__ = ["average_of", "checkpoints", "evaluate", "report", "score_seeds"]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recipe", choices=RECIPES)
+    parser.add_argument("recipe", choices=all_recipes())
     parser.add_argument("system")
     parser.add_argument("--speed", action="store_true", help="measure how fast the system decodes, instead of scoring")
     options = parser.parse_args()
@@ -55,7 +55,7 @@ def main() -> None:
 
 def evaluate(recipe_name: str, name: str) -> None:
     """Translate and score a system's test sets with all of its seeds, print tables and write JSON."""
-    recipe = RECIPES[recipe_name]
+    recipe = all_recipes()[recipe_name]
     system = with_average(system_of(recipe_name, name))
     work = Path(os.environ["WORK"])
     seeds = seeds_to_evaluate(work, name)
@@ -103,7 +103,7 @@ def score_seeds(recipe_name: str, name: str, test: EvaluationSet, seeds: Sequenc
 
     ``baseline`` is the nearest of them.
     """
-    recipe = RECIPES[recipe_name]
+    recipe = all_recipes()[recipe_name]
     baselines = baselines_of(recipe_name, system_of(recipe_name, name))
     metrics: dict[str, list[dict[str, Any]]] = {}
     for metric_name in recipe.metrics:

@@ -75,7 +75,9 @@ add_to_parallel() {
     finish "$SCRATCH/mixed" "$TEXT/bpe.train.$language"
   done
   say "binarizing"
-  for file in "$PARALLEL"/text/{test,bpe.valid}.*; do [ -e "$TEXT/${file##*/}" ] || cp -p "$file" "$TEXT/"; done
+  for file in "$PARALLEL"/text/{test,bpe.test,bpe.valid}.*; do
+    [ ! -e "$file" ] || [ -e "$TEXT/${file##*/}" ] || cp -p "$file" "$TEXT/"
+  done
   "$PYTHON" "$LIB/back_translation.py" dictionaries "$PARALLEL/data-bin/dict.$SOURCE.txt" \
     "$PARALLEL/data-bin/dict.$TARGET.txt" --tag="$tag" --output "$SCRATCH/dict.$SOURCE.txt" "$SCRATCH/dict.$TARGET.txt"
   rm -rf "$UNFINISHED"

@@ -18,17 +18,23 @@ from pathlib import Path
 from typing import Any
 
 from recipe_step import languages_of
-from toml_files import between, read_table, read_toml
+from toml_files import between, naming, read_table, read_toml
 
 from fairseq_compat import UserError
 from fairseq_depthwise.evaluation.scores import METRICS
-from recipes import RECIPES, system_of
+from recipes import all_recipes, system_of
 
 #: Curves of a training's losses -> what they are called.
 LOSSES = {"valid": "validation loss", "seen": "loss of training sentences"}
 
 #: What comparisons of the recipe hops call the number of steps that a model can follow.
 HOPS = "hops"
+
+#: Options that the command of every training sets itself, after all others.
+SET_BY_COMMAND = (
+    *("max-update", "seed", "total-num-update", "warmup-updates"),
+    *("source-lang", "target-lang", "save-dir", "log-file"),
+)
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,8 @@ class PlanTable:
         beam, lenpen: of translations.
         warm_up: share of a training's updates.
         options: of all trainings.
-        systems: name -> options that are added to those of the recipe's system.
+        systems: name -> options that are added to those of the recipe's system; ``{quarter}`` and ``{seven_tenths}``
+            are shares of the updates, and other braces are written twice.
         grid, beyond: axis -> values, and those that are tried beyond its edges.
         metrics: that translations are scored with, the one of the test sets first.
         pairs: systems and bases that are compared; without it all of them.
@@ -142,8 +149,8 @@ class Plan:
 
     def _require_sense(self, path: str) -> None:
         """Raise UserError for mistakes that would be noticed only after the trainings, or never."""
-        if self.recipe not in RECIPES:
-            raise UserError(f"{path}: there is no recipe {self.recipe!r}; the recipes are {', '.join(RECIPES)}")
+        if self.recipe not in all_recipes():
+            raise UserError(f"{path}: there is no recipe {self.recipe!r}; the recipes are {', '.join(all_recipes())}")
         for system in self.systems:
             system_of(self.recipe, system.partition("-")[0])
         table = self.table
@@ -175,6 +182,31 @@ class Plan:
         for comparison in comparisons:
             if comparison.metric not in measures:
                 raise UserError(f"{path} compares {comparison.metric!r}, which is none of {', '.join(measures)}")
+        # 4. What has no effect, or a double one.
+        for test in table.tests:
+            if table.tests.count(test) > 1:
+                raise UserError(f"{path} has the test set {test} twice, which would count double; name it once")
+        for axis in table.beyond:
+            if axis not in self.axes:
+                raise UserError(f"{path} has beyond.{axis}, which is no axis of grid: {', '.join(self.axes)}")
+        for axis in self.axes:
+            _require_settable([f"--{axis}"], f"{path}, grid")
+        # 5. Options must be such as a shell reads, before the first training.
+        with naming(f"{path}, options"):
+            _require_settable(shlex.split(table.options), f"{path}, options")
+        for system in self.systems:
+            _require_settable(self._options(system, 1000, f"{path}, systems.{system}"), f"{path}, systems.{system}")
+
+    def _options(self, system: str, updates: int, where: str) -> list[str]:
+        """Return the options that a plan adds to a system; those that name a share of the updates have its number."""
+        text = self.systems[system]
+        try:
+            return shlex.split(text.format(quarter=updates // 4, seven_tenths=updates * 7 // 10))
+        except (ValueError, LookupError, AttributeError) as error:
+            raise UserError(
+                f"{where} has {text!r}, which cannot be read ({error}): {{quarter}} and {{seven_tenths}} are shares of "
+                "the updates, other braces are written twice, as in '{{\"beam\": 4}}', and quotes come in pairs"
+            ) from error
 
     def seeds(self, system: str) -> list[int]:
         """Return the seeds of a system's final trainings: its own, or those of all systems."""
@@ -243,7 +275,13 @@ class Plan:
         path = self.results / f"{run.name}.json"
         if not path.exists():
             return None
-        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            loss_of(result)
+        except (ValueError, TypeError, LookupError) as error:
+            raise UserError(
+                f"{path} is not a complete result of a training; take it away, and the training is made again"
+            ) from error
         if result.get("plan") != self.digest:
             raise UserError(
                 f"{path} is of the plan {result.get('plan')}, and this one is {self.digest}: they cannot be compared; "
@@ -257,15 +295,14 @@ class Plan:
 
     def command(self, run: Run, values: Mapping[str, float], work: Path, folder: Path, on_gpu: bool) -> list[str]:
         """Return the command that trains, or resumes; those of all systems differ in the model only."""
-        recipe = RECIPES[self.recipe]
+        recipe = all_recipes()[self.recipe]
         system = system_of(self.recipe, run.system.partition("-")[0])
         # Trainings of the grid are shorter.
         updates = self.table.updates.grid if run.values else self.table.updates.final
-        # Options may name a share of the updates; trainings of the grid have fewer.
-        options = self.systems[run.system].format(quarter=updates // 4, seven_tenths=updates * 7 // 10)
+        options = self._options(run.system, updates, run.name)
         source, target = languages_of(work / "data-bin")
         command = [sys.executable, "-m", "fairseq_depthwise", "train", f"{work}/protocol-bin", "--arch", system.arch]
-        command += [*system.options, *shlex.split(options), *shlex.split(self.table.options)]
+        command += [*system.options, *options, *shlex.split(self.table.options)]
         for axis, value in values.items():
             command += [f"--{axis}", f"{value:g}"]
         command += [f"--max-update={updates}", f"--seed={run.seed}"]
@@ -276,6 +313,13 @@ class Plan:
         command += [f"--source-lang={source}", f"--target-lang={target}", *recipe.text_options(work / "data-bin")]
         command += ["--save-dir", f"{folder}/checkpoints", "--log-file", f"{folder}/train.log"]
         return command if on_gpu else [*command, "--cpu"]
+
+
+def _require_settable(words: Sequence[str], where: str) -> None:
+    """Raise UserError for an option whose value would be that of the command all the same."""
+    for word in words:
+        if word.startswith("--") and word[2:].partition("=")[0] in SET_BY_COMMAND:
+            raise UserError(f"{where} has {word}, which has no effect, since the command sets it itself; leave it out")
 
 
 def loss_of(result: Mapping[str, Any]) -> float:

@@ -13,13 +13,13 @@ from systems import System
 
 from fairseq_compat.files import atomic_write
 from fairseq_depthwise.tables import Table
-from recipes import RECIPES, system_of
+from recipes import all_recipes, system_of
 
 BEGIN, END = "<!-- systems -->\n", "<!-- end of systems -->\n"
 
 
 def main() -> None:
-    for recipe in RECIPES:
+    for recipe in all_recipes():
         path = Path(__file__).parent.parent / recipe / "README.md"
         head, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
         if not begin:  # the page names the recipe that has the same systems
@@ -31,7 +31,7 @@ def main() -> None:
 
 def table(recipe: str) -> str:
     """Return the systems of a recipe as Markdown, and below them where they differ from their baselines."""
-    systems = {name: system_of(recipe, name) for name in RECIPES[recipe].systems}
+    systems = {name: system_of(recipe, name) for name in all_recipes()[recipe].systems}
     columns = ["system", "what it is", "updates", "batch, tokens", "dropout"]
     if any(recipe in system.published for system in systems.values()):
         columns.append("published")

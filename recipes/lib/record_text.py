@@ -13,7 +13,7 @@ from pathlib import Path
 from recipe_step import run_step
 
 from fairseq_compat.text_record import write_text_record
-from recipes import RECIPES
+from recipes import all_recipes
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
     for option in ("--tokenizer", "--bpe", "--bpe-codes", "--sentencepiece-model"):
         parser.add_argument(option)
     parser.add_argument("--moses-no-dash-splits", action="store_true")
-    options = parser.parse_args(RECIPES[recipe].text_options(Path(data)))
+    options = parser.parse_args(all_recipes()[recipe].text_options(Path(data)))
 
     tokenizer, subwords = {}, {}
     if options.tokenizer:

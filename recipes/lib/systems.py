@@ -18,7 +18,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from toml_files import read_table, read_toml, require_keys
+from toml_files import entries, naming, read_table, read_toml, require_keys
+
+from fairseq_compat import UserError
 
 FOLDER = Path(__file__).resolve().parents[1] / "systems"
 
@@ -130,7 +132,7 @@ class System:
         options: of the model.
         stages: of growth, if it grows.
         baseline: the system that evaluation compares it with; where it has not been evaluated, with its own baseline.
-        differs: of dropout, batch, updates and positions, those that are not its baseline's -> why.
+        differs: of ``DIFFERENCES``, those that are not its baseline's -> why.
         published: recipe -> numbers.
         paper: whose row it is; empty for systems of no paper.
     """
@@ -161,7 +163,7 @@ class TrainingTable:
 
     batch_tokens: int
     updates: int
-    dropout: list[float]
+    dropout: list[float] = field(metadata=entries(3))
     betas: str
     epsilon: str
     rate: float
@@ -192,16 +194,19 @@ class SystemTable:
     arch: str
     about: str
     options: str = ""
-    stages: list[list[int]] = field(default_factory=list)
-    stages_in_updates: list[list[int]] = field(default_factory=list)
+    stages: list[list[int]] = field(default_factory=list, metadata=entries(1, 2))
+    stages_in_updates: list[list[int]] = field(default_factory=list, metadata=entries(1, 2))
     baseline: str | None = None
     differs: dict[str, str] = field(default_factory=dict)
-    published: dict[str, list[list[str]]] = field(default_factory=dict)
+    published: dict[str, list[list[str]]] = field(default_factory=dict, metadata=entries(3, 4))
     paper: str = ""
 
 
 #: The translation loss of all papers, computed fast, and what a model adds to it.
 _LOSS = ("--criterion", "label_smoothed_cross_entropy_with_auxiliary", "--label-smoothing", "0.1")
+
+#: What a system may name in ``differs``: settings that it does not share with its baseline.
+DIFFERENCES = ("dropout", "batch", "updates", "positions", "weight_decay", "average", "patience")
 
 #: The part of a batch that fits into memory, by the encoder's layers at most. The program of shallow-to-deep training
 #: has micro-batches of 4096 tokens up to 24 layers, 2731 for 30 and 36, and 2048 from 42 on.
@@ -212,30 +217,50 @@ def read_systems(name: str, recipe: str, recipes: Collection[str]) -> dict[str, 
     """Return the systems in ``recipes/systems/NAME.toml`` as they are in a recipe, one of ``recipes``.
 
     Raises:
-        UserError: a table has a key that nothing reads, or a value of another type than its field.
+        UserError: a table has a key that nothing reads, a value of another type than its field, or another mistake; the
+            file, the table and mostly the key are named.
     """
     path = FOLDER / f"{name}.toml"
     content = read_toml(path)
     require_keys(str(path), content, ["trainings", "systems"], ["paper", "sizes", "parts"])
+    paper = content.get("paper", "")
     # 1. Replace names in braces, where recipes have the same systems in different sizes.
     if "sizes" in content:
-        values = _size(content["sizes"], recipe, f"{path}, sizes", recipes)
+        with naming(f"{path}, sizes"):
+            values = _size(content["sizes"], recipe, f"{path}, sizes", recipes)
         # Parts are texts with values of the size, and those of other parts above them.
-        for part, text in content["parts"].items():
-            values[part] = text.format(**values)
-        content = {key: _filled(content[key], values) for key in ("trainings", "systems")}
+        for part, text in content.get("parts", {}).items():
+            with naming(f"{path}, parts.{part}"):
+                values[part] = text.format(**values)
+        content |= {key: _filled(content[key], values, f"{path}, {key}") for key in ("trainings", "systems")}
 
     # 2. Read the systems, with their changes for this recipe.
     systems = {}
     for label, table in content["systems"].items():
         where = f"{path}, systems.{label}"
-        for key in ("for_recipe", "published"):
-            require_keys(f"{where}.{key}", table.get(key, {}), [], recipes)
-        fields = {"paper": content.get("paper", ""), **table, **table.get("for_recipe", {}).get(recipe, {})}
-        fields.pop("for_recipe", None)
-        training = _training(fields.pop("training"), content["trainings"], recipe, where, recipes)
-        systems[label] = _system(read_table(SystemTable, fields, where), training)
+        with naming(where):
+            for key in ("for_recipe", "published"):
+                require_keys(f"{where}.{key}", table.get(key, {}), [], recipes)
+            fields = {"paper": paper, **table, **table.get("for_recipe", {}).get(recipe, {})}
+            fields.pop("for_recipe", None)
+            require_keys(where, fields, ["training"], fields)
+            training = _training(fields.pop("training"), content["trainings"], recipe, where, recipes)
+            systems[label] = _system(read_table(SystemTable, fields, where), training, where)
+    for label in systems:
+        _require_baselines(label, systems, str(path))
     return systems
+
+
+def _require_baselines(label: str, systems: Mapping[str, System], path: str) -> None:
+    """Raise UserError unless a system's baseline, the baseline of that, and so on are other systems of the file."""
+    chain = [label]
+    while (baseline := systems[chain[-1]].baseline) is not None:
+        where = f"{path}, systems.{chain[-1]}, baseline"
+        if baseline not in systems:
+            raise UserError(f"{where} is {baseline!r}, which is none of the file's systems")
+        if baseline in chain:
+            raise UserError(f"{where} is {baseline!r}, and the baselines of that lead back to it")
+        chain.append(baseline)
 
 
 def _size(sizes: Mapping[str, Any], recipe: str, where: str, recipes: Collection[str]) -> dict[str, Any]:
@@ -248,55 +273,70 @@ def _size(sizes: Mapping[str, Any], recipe: str, where: str, recipes: Collection
     return _with_likes(recipe, sizes)
 
 
-def _filled(value: Any, values: Mapping[str, Any]) -> Any:
+def _filled(value: Any, values: Mapping[str, Any], where: str) -> Any:
     """Return values of TOML with all names in braces replaced; a name alone becomes its value, such as a number."""
     # "{rate}" alone becomes a number; within "--rate {rate}" it becomes text.
     if isinstance(value, str):
         name = value[1:-1]
-        return values[name] if value == f"{{{name}}}" and name in values else value.format(**values)
+        with naming(where):
+            return values[name] if value == f"{{{name}}}" and name in values else value.format(**values)
     if isinstance(value, list):
-        return [_filled(item, values) for item in value]
+        return [_filled(item, values, where) for item in value]
     if isinstance(value, dict):
-        return {key: _filled(item, values) for key, item in value.items()}
+        return {key: _filled(item, values, f"{where}.{key}") for key, item in value.items()}
     return value
 
 
 def _with_likes(reference: str | dict[str, Any], tables: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a table, or of one that a name stands for, with those of the table that it is like."""
     table = dict(tables[reference] if isinstance(reference, str) else reference)
+    # A change for a recipe may replace one by the other.
+    for fields in (table, *table.get("in_recipe", {}).values()):
+        if "save_every" in fields and "keep_epochs" in fields:
+            raise ValueError("save_every and keep_epochs exclude each other; give one of them")
     # Tables are like others, which may be like others again.
     if "like" not in table:
         return table
-    fields = _with_likes(table.pop("like"), tables)
+    inherited = _with_likes(table.pop("like"), tables)
     # Changes for recipes are merged field by field, not replaced as a whole.
-    in_recipe = dict(fields.get("in_recipe", {}))
+    in_recipe = dict(inherited.get("in_recipe", {}))
     for recipe, changes in table.pop("in_recipe", {}).items():
         in_recipe[recipe] = {**in_recipe.get(recipe, {}), **changes}
-    return {**fields, **table, "in_recipe": in_recipe}
+    return {**inherited, **table, "in_recipe": in_recipe}
 
 
 def _training(
     reference: str | dict[str, Any], trainings: Mapping[str, Any], recipe: str, where: str, recipes: Collection[str]
 ) -> Training:
     """Return the training that a table has, or that a name stands for, as it is in a recipe."""
-    fields = _with_likes(reference, trainings)
+    name = f"trainings.{reference}" if isinstance(reference, str) else "training"
+    with naming(f"{where}, {name}"):
+        fields = _with_likes(reference, trainings)
     in_recipe = fields.pop("in_recipe", {})
     require_keys(f"{where}, in_recipe", in_recipe, [], recipes)
-    name = f"trainings.{reference}" if isinstance(reference, str) else "training"
-    table = read_table(TrainingTable, {**fields, **in_recipe.get(recipe, {})}, f"{where}, {name}")
+    where = f"{where}, {name}"
+    table = read_table(TrainingTable, {**fields, **in_recipe.get(recipe, {})}, where)
 
     # Every setting of a paper is on the command line, so that no default of fairseq matters.
+    with naming(f"{where}, options"):
+        further = shlex.split(table.options)
     options = (
         *("--optimizer", "adam", "--adam-betas", table.betas, "--adam-eps", table.epsilon),
         *("--clip-norm", "0.0", "--lr-scheduler", table.scheduler),
         *("--lr", f"{table.rate:.6g}", "--warmup-updates", str(table.warm_up)),
-        *("--warmup-init-lr", "1e-7", *_LOSS, *shlex.split(table.options)),
+        *("--warmup-init-lr", "1e-7", *_LOSS, *further),
     )
     if table.save_every is not None:
+        if table.keep is None:
+            raise UserError(f"{where} has save_every and no keep, the number of checkpoints that are kept")
         # fairseq validates when it saves, so no validation of its own is asked for.
         save = ["--save-interval-updates", str(table.save_every), "--validate-interval", "100000"]
         save += ["--no-epoch-checkpoints", "--keep-interval-updates", str(table.keep)]
     else:
+        if table.keep is not None:
+            raise UserError(f"{where} has keep={table.keep} without save_every; checkpoints of epochs have keep_epochs")
+        if table.keep_epochs is None:
+            raise UserError(f"{where} has neither save_every nor keep_epochs, which say how many checkpoints are kept")
         save = ["--keep-last-epochs", str(table.keep_epochs)]
     # Training ends after so many validations without a better one.
     if table.patience:
@@ -315,12 +355,18 @@ def _training(
     )
 
 
-def _system(table: SystemTable, training: Training) -> System:
+def _system(table: SystemTable, training: Training, where: str) -> System:
     """Return the system of a table."""
     published = {}
     for recipe, numbers in table.published.items():
-        published[recipe] = tuple(_published(*number) for number in numbers)
+        with naming(f"{where}, published.{recipe}"):
+            published[recipe] = tuple(_published(*number) for number in numbers)
+    require_keys(f"{where}, differs", table.differs, [], DIFFERENCES)
+    with naming(f"{where}, options"):
+        options = tuple(shlex.split(table.options))
     # Stages last epochs, or updates.
+    if table.stages and table.stages_in_updates:
+        raise UserError(f"{where} has both stages and stages_in_updates; give one of them")
     if table.stages_in_updates:
         stages = _stages(table.stages_in_updates, "updates")
     else:
@@ -329,7 +375,7 @@ def _system(table: SystemTable, training: Training) -> System:
         arch=table.arch,
         training=training,
         about=table.about,
-        options=tuple(shlex.split(table.options)),
+        options=options,
         stages=stages,
         baseline=table.baseline,
         differs=table.differs,

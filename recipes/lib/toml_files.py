@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
@@ -28,9 +29,30 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Return the content of a file; raise UserError if it is not TOML."""
     try:
         content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8: {error}; save it as UTF-8") from error
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path} is not in TOML: {error}") from error
     return content
+
+
+@contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Raise an error of the block that a mistake in a file causes as a UserError with the place of the mistake.
+
+    Args:
+        where: the file and the place in it.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except KeyError as error:
+        raise UserError(f"{where} refers to {error}, which is not there") from error
+    except RecursionError as error:
+        raise UserError(f"{where} refers to itself, directly or through others") from error
+    except (ValueError, TypeError, IndexError, AttributeError) as error:
+        raise UserError(f"{where} is wrong: {error}") from error
 
 
 def require_keys(where: str, table: Mapping[str, Any], required: Iterable[str], optional: Iterable[str]) -> None:
@@ -47,6 +69,11 @@ def require_keys(where: str, table: Mapping[str, Any], required: Iterable[str], 
 def between(least: float, most: float = math.inf) -> dict[str, tuple[float, float]]:
     """Return the metadata of a dataclass's field whose numbers, including those in lists, have these limits."""
     return {"limits": (least, most)}
+
+
+def entries(*counts: int) -> dict[str, tuple[int, ...]]:
+    """Return the metadata of a dataclass's field whose innermost lists have one of these numbers of entries."""
+    return {"entries": counts}
 
 
 def read_table(kind: type[Table], table: Any, where: str) -> Table:
@@ -75,7 +102,22 @@ def read_table(kind: type[Table], table: Any, where: str) -> Table:
             limits = member.metadata.get("limits", (-math.inf, math.inf))
             place = f"{where}, {member.name}"
             values[member.name] = _value(types[member.name], table[member.name], place, limits, member.name in required)
+            if "entries" in member.metadata:
+                _require_entries(values[member.name], member.metadata["entries"], place)
     return kind(**values)
+
+
+def _require_entries(value: Any, counts: Sequence[int], where: str) -> None:
+    """Raise UserError unless the innermost lists of a value have one of these numbers of entries."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _require_entries(item, counts, f"{where}.{key}")
+    elif value and isinstance(value[0], list):
+        for item in value:
+            _require_entries(item, counts, where)
+    elif len(value) not in counts:
+        numbers = " or ".join(map(str, counts))
+        raise UserError(f"{where} has {value!r}, with {len(value)} entries, and not {numbers}")
 
 
 def _value(kind: Any, value: Any, where: str, limits: tuple[float, float], has_entries: bool) -> Any:

@@ -11,13 +11,14 @@ Commands are printed without data and without a GPU.
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import re
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from recipe_step import languages_of, run_folder, run_step, safe_environment, sa
 from systems import System
 
 from fairseq_compat import UserError
-from recipes import RECIPES, Recipe, system_of
+from recipes import Recipe, all_recipes, system_of
 
 #: Of the GPU that ``Training.max_tokens`` is for; one of that name has a little less than 80 GiB.
 GPU_BYTES = 79e9
@@ -77,7 +78,7 @@ def main() -> None:
         print(all_commands(recipe_name, os.environ), end="")
         return
     name, *further = arguments
-    recipe, system, environment = RECIPES[recipe_name], system_of(recipe_name, name), os.environ
+    recipe, system, environment = all_recipes()[recipe_name], system_of(recipe_name, name), os.environ
     if only_print:
         print(shlex.join([*printed_command(recipe, name, system, environment), *further]))
         return
@@ -92,14 +93,9 @@ def main() -> None:
             f"PyTorch can use no GPU here, and {system.arch} would train for days on a CPU; CPU=1 starts "
             "it all the same, and recipes/multi30k and recipes/tatoeba_de_en are made for CPUs"
         )
-    folder = run_folder(environment, name)
-    # A training that evaluation must not find, such as the reverse direction, has a name of its own.
-    run = environment.get("RUN")
-    if run:
-        if run in (".", "..") or "/" in run:
-            raise UserError(f"RUN={run} is not the name of a folder in {folder.parent}, such as reverse")
-        folder = folder.with_name(run)
+    folder = _folder_of_run(environment, name)
     command = [*training_command(recipe, system, folder, machine, environment), *further]
+    _require_same_seed(folder, command)
     folder.mkdir(parents=True, exist_ok=True)
     # All commands that trained a system, in order.
     with (folder / "commands.sh").open("a", encoding="utf-8") as commands:
@@ -109,19 +105,59 @@ def main() -> None:
     os.execve(command[0], command, safe_environment())
 
 
+def _folder_of_run(environment: Mapping[str, str], system: str) -> Path:
+    """Return the folder of a training: that of its system and seed, or the one that ``RUN`` names.
+
+    A training that evaluation must not find, such as the reverse direction, has a name of its own.
+    """
+    folder = run_folder(environment, system)
+    run = environment.get("RUN")
+    if not run:
+        return folder
+    if run in (".", "..") or "/" in run:
+        raise UserError(f"RUN={run} is not the name of a folder in {folder.parent}, such as reverse")
+    return folder.with_name(run)
+
+
+def _require_same_seed(folder: Path, command: Sequence[str]) -> None:
+    """Raise UserError if a folder has a training with another seed, which would be resumed instead."""
+    commands = folder / "commands.sh"
+    # Sharded checkpoints have a suffix.
+    saved = [*(folder / "checkpoints").glob("checkpoint_last*.pt")]
+    if not saved or not commands.exists():
+        return
+    earlier = _seed_of(shlex.split(commands.read_text(encoding="utf-8"), comments=True))
+    seed = _seed_of(command)
+    if earlier not in (None, seed):
+        raise UserError(
+            f"{folder} has a training with seed {earlier}, and this one has seed {seed}; give it another folder, such "
+            f"as RUN={folder.name}-seed{seed}, or SEED={earlier} to resume"
+        )
+
+
+def _seed_of(words: Sequence[str]) -> str | None:
+    """Return the seed of a command line, the last one if it has several; None if it has none."""
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    parser.add_argument("--seed")
+    seed: str | None = parser.parse_known_args(words)[0].seed
+    return seed
+
+
 def list_systems(recipe: str) -> str:
     """Return a line for each system of a recipe."""
-    systems = {name: system_of(recipe, name) for name in RECIPES[recipe].systems}
+    systems = {name: system_of(recipe, name) for name in all_recipes()[recipe].systems}
     width = max(map(len, systems))
     return "".join(f"  {name:{width}}  {_described(recipe, system)}\n" for name, system in systems.items())
 
 
 def all_commands(recipe: str, environment: Mapping[str, str]) -> str:
     """Return the command of every system of a recipe, below a comment with its paper, its numbers and its baseline."""
+    # RUN is the folder of one training.
+    environment = {key: value for key, value in environment.items() if key != "RUN"}
     texts = []
-    for name in RECIPES[recipe].systems:
+    for name in all_recipes()[recipe].systems:
         system = system_of(recipe, name)
-        command = shlex.join(printed_command(RECIPES[recipe], name, system, environment))
+        command = shlex.join(printed_command(all_recipes()[recipe], name, system, environment))
         compared = f"# compared with {system.baseline}\n" if system.baseline else ""
         texts.append(f"# {name}: {_described(recipe, system)}\n{compared}{command}\n")
     return "\n".join(texts)
@@ -135,7 +171,7 @@ def _described(recipe: str, system: System) -> str:
 def printed_command(recipe: Recipe, name: str, system: System, environment: Mapping[str, str]) -> list[str]:
     """Return the command for a machine that need not be there: by default with one GPU, or none for small corpora."""
     machine = named_machine(environment, gpus=int(recipe.needs_gpu))
-    return training_command(recipe, system, run_folder(environment, name), machine, environment)
+    return training_command(recipe, system, _folder_of_run(environment, name), machine, environment)
 
 
 def find_machine(environment: Mapping[str, str]) -> Machine:
@@ -172,7 +208,10 @@ def named_machine(environment: Mapping[str, str], *, gpus: int) -> Machine:
     # Nodes that may be fewer later are elastic, too.
     is_elastic = environment.get("MAX_RESTARTS") or least_nodes < nodes
     restarts = number("MAX_RESTARTS", 3, lowest=0) if is_elastic else None
-    usual = "bf16" if gpus or environment.get("BF16") == "1" else "fp32"
+    bf16 = environment.get("BF16")
+    if bf16 not in (None, "", "1"):
+        raise UserError(f"BF16={bf16} is not 1, which selects bf16 on a CPU; PRECISION names any precision")
+    usual = "bf16" if gpus or bf16 else "fp32"
     precision = environment.get("PRECISION") or usual
     if precision not in PRECISIONS:
         raise UserError(f"PRECISION={precision} is not one of {', '.join(PRECISIONS)}")

@@ -17,6 +17,7 @@ import torch
 from made_of import Inputs, digests, digests_in, is_made_of, making
 from recipe_step import languages_of, run_command_line, say, whole_number
 
+from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 from fairseq_compat.provenance import file_digest
 from fairseq_depthwise.evaluation.scores import TranslationMetric, detokenize, join_compounds
@@ -56,7 +57,11 @@ class EvaluationSet:
 
 
 def evaluation_sets(recipe: Recipe, work: Path) -> list[EvaluationSet]:
-    """Return the test sets of a recipe's folder, or all directions of a many-to-many recipe that have one."""
+    """Return the test sets of a recipe's folder, or all directions of a many-to-many recipe that have one.
+
+    Raises:
+        UserError: ``tests.txt``, which names the subsets of ``data-bin`` in order, names others than were binarized.
+    """
     if recipe.many:
         return list(_directions(work / "text"))
     source, target = languages_of(work / "data-bin")
@@ -66,7 +71,40 @@ def evaluation_sets(recipe: Recipe, work: Path) -> list[EvaluationSet]:
         subset = f"test{number}" if number else "test"
         prefix = f"{work / 'text'}/test.{name}"
         sets.append(EvaluationSet(name, source, target, prefix, f"{prefix}.raw", subset))
+    _require_binarized(sets, work)
     return sets
+
+
+def _require_binarized(sets: Sequence[EvaluationSet], work: Path) -> None:
+    """Raise UserError unless each subset has the sentences of the test set that it is taken for.
+
+    Otherwise the translations of one would be scored with the references of another.
+    """
+    from fairseq.data.indexed_dataset import MMapIndexedDataset
+
+    data = work / "data-bin"
+    pair = f"{sets[0].source}-{sets[0].target}.{sets[0].source}"
+    subsets = [*data.glob(f"test*.{pair}.idx")]
+    if len(subsets) != len(sets):
+        raise UserError(
+            f"{data / 'tests.txt'} names {len(sets)} test sets, and {data} has {len(subsets)}; name all of them in the "
+            "order in which prepare.sh wrote them, one on each line"
+        )
+    for test in sets:
+        text = work / "text" / f"bpe.test.{test.name}.{test.source}"
+        # Earlier folders of distilled and back-translated data have no such text.
+        if not text.exists():
+            continue
+        # Keep the index in a variable: its sizes are memory-mapped, and the file closes with the index.
+        index = MMapIndexedDataset.Index(str(data / f"{test.subset}.{pair}.idx"))
+        binarized = index.sizes.tolist()
+        # Each sentence has an end besides its words.
+        lengths = [len(line.split()) + 1 for line in read_lines(str(text))]
+        if binarized != lengths:
+            raise UserError(
+                f"{data / 'tests.txt'} has {test.name} where {data} has other sentences than {text}; name the test "
+                "sets in the order in which prepare.sh wrote them, or prepare them again"
+            )
 
 
 def _directions(text: Path) -> Iterator[EvaluationSet]:

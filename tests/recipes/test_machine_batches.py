@@ -12,7 +12,7 @@ from machine_batches import MIN_TOKENS, fit_batch, target_share
 from train_system import printed_command
 
 from fairseq_compat import UserError
-from recipes import RECIPES, system_of
+from recipes import all_recipes, system_of
 
 
 @pytest.mark.parametrize("tokens", [4096, 25_000, 32_768, 65_536, 458_752])
@@ -66,6 +66,6 @@ def test_share(data: Path, max_tokens: int) -> None:
 def test_the_batch_has_the_papers_target_tokens(data: Path) -> None:
     environment = {"WORK": str(data.parent), "GPUS": "1", "MAX_TOKENS": "4096"}
     recipe, name = "wmt14_en_de", "depthwise_lstm_base"
-    words = printed_command(RECIPES[recipe], name, system_of(recipe, name), environment)
+    words = printed_command(all_recipes()[recipe], name, system_of(recipe, name), environment)
     max_tokens, update_freq = (int(words[words.index(option) + 1]) for option in ("--max-tokens", "--update-freq"))
     assert max_tokens * update_freq * target_share(data, "en", "de", 4096) == pytest.approx(25_000, rel=0.001)

@@ -19,7 +19,7 @@ from train_system import find_machine, launcher, named_machine, printed_command
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_depthwise.growth.stages import parse_stages
-from recipes import RECIPES, system_of
+from recipes import all_recipes, system_of
 
 pytestmark = [pytest.mark.xdist_group("nodes"), pytest.mark.slow]
 
@@ -153,7 +153,7 @@ def test_a_slurm_job_goes_back_into_the_queue_once_it_has_saved(status: int, que
 def test_nodes_that_come_and_go_share_one_batch(nodes: str, launched: str) -> None:
     environment = {"GPUS": "2", "MASTER_ADDR": "node0", "MAX_TOKENS": "4096", "WORK": "work", "MAX_RESTARTS": "5"}
     command = printed_command(
-        RECIPES["wmt14_en_de"], "sdt_24l", system_of("wmt14_en_de", "sdt_24l"), {**environment, "NNODES": nodes}
+        all_recipes()["wmt14_en_de"], "sdt_24l", system_of("wmt14_en_de", "sdt_24l"), {**environment, "NNODES": nodes}
     )
     words = shlex.join(command)
     assert f"train --elastic --processes 2 --max-restarts 5 {launched} --rendezvous node0:29500 " in words
@@ -161,7 +161,7 @@ def test_nodes_that_come_and_go_share_one_batch(nodes: str, launched: str) -> No
     assert "--distributed-world-size" not in words
     stages = parse_stages(command[command.index("--growth-stages") + 1], strategy="top-most")
     plain = printed_command(
-        RECIPES["wmt14_en_de"], "sdt_24l", system_of("wmt14_en_de", "sdt_24l"),
+        all_recipes()["wmt14_en_de"], "sdt_24l", system_of("wmt14_en_de", "sdt_24l"),
         {**environment, "GPUS": "1", "NNODES": "1", "MAX_RESTARTS": ""},
     )  # fmt: skip
     alone = parse_stages(plain[plain.index("--growth-stages") + 1], strategy="top-most")

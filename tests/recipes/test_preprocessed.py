@@ -15,7 +15,7 @@ from recipe_runs import Work, lines, small
 from translated_sets import evaluation_sets
 
 from fairseq_depthwise.evaluation.scores import TranslationMetric, detokenize, join_compounds
-from recipes import RECIPES
+from recipes import all_recipes
 
 pytestmark = [pytest.mark.xdist_group("recipes"), pytest.mark.long]
 
@@ -96,7 +96,7 @@ def test_references_are_in_the_form_of_translations(prepared_from: Work, folder:
     """The test set's own target side, as a system would produce it, has the best score there is."""
     subwords = lines(folder / f"{TEST}.tok.bpe.32000.de")
     tokens = [join_compounds(f"{line} ".replace("@@ ", "").rstrip()) for line in subwords]
-    (test,) = [test for test in evaluation_sets(RECIPES[RECIPE], prepared_from.folder) if test.name == TEST]
+    (test,) = [test for test in evaluation_sets(all_recipes()[RECIPE], prepared_from.folder) if test.name == TEST]
     for name in ("tokenized", "compound-split"):
         metric = TranslationMetric(name)
         references = test.references(metric)

@@ -15,7 +15,7 @@ from translated_sets import evaluation_sets
 
 from fairseq_compat.text_record import read_text_record
 from fairseq_depthwise.evaluation.scores import TranslationMetric
-from recipes import RECIPES as ALL_RECIPES
+from recipes import all_recipes
 
 #: All on one worker of pytest-xdist, which prepares each recipe once.
 pytestmark = pytest.mark.xdist_group("recipes")
@@ -104,7 +104,7 @@ def test_four_references(prepared: Prepared) -> None:
     """A sentence that is the last of four references scores as one that is the first."""
     work = prepared("nist_zh_en")
     assert tuple(lines(work.folder / "data-bin" / "tests.txt")) == NIST_TESTS
-    for test in evaluation_sets(ALL_RECIPES["nist_zh_en"], work.folder):
+    for test in evaluation_sets(all_recipes()["nist_zh_en"], work.folder):
         for metric in ("chrf", "tokenized-lc"):
             references = test.references(TranslationMetric(metric))
             assert [lines[0].split()[0] for lines in references] == ["Ref0", "Ref1", "Ref2", "Ref3"]

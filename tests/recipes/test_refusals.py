@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 from recipe_runs import SMALL_BATCH, Work, lines, times_of
+from translated_sets import evaluation_sets
+
+from fairseq_compat import UserError
+from recipes import all_recipes
 
 pytestmark = pytest.mark.xdist_group("recipes")
 
@@ -99,6 +103,31 @@ def test_trainings_stay_in_the_folder_of_systems(prepared: Callable[[str], Work]
     work = prepared("multi30k")
     assert f"RUN={name} " in refusal(work, "train", "transformer", RUN=name, **SMALL_BATCH)
     assert not (work.folder / "commands.sh").exists()
+
+
+def test_a_run_has_one_seed(copied: Callable[[str], Work]) -> None:
+    """Otherwise the training of the other seed would be resumed."""
+    work = copied("multi30k")
+    folder = work.folder / "systems" / "mine"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "checkpoints" / "checkpoint_last.pt").touch()
+    commands = "# it's the first\npython train --seed 1\n# the second\npython train --seed 1 --lr 1 --seed=3\n"
+    (folder / "commands.sh").write_text(commands)
+    message = refusal(work, "train", "transformer", RUN="mine", SEED=2, **SMALL_BATCH)
+    assert {"3,", "2;"} <= set(message.split())
+    assert (folder / "commands.sh").read_text() == commands
+
+
+@pytest.mark.parametrize("order", [[0], [1, 2], [1, 0, 2], [0, 1, 1], [0, 1, 2, 2]])
+def test_names_of_test_sets_that_belong_to_others(copied: Callable[[str], Work], order: list[int]) -> None:
+    """Translations would be scored with the references of another test set."""
+    work = copied("multi30k")
+    path = work.folder / "data-bin" / "tests.txt"
+    names = lines(path)
+    assert [test.name for test in evaluation_sets(all_recipes()["multi30k"], work.folder)] == names
+    path.write_text("".join(f"{names[place]}\n" for place in order))
+    with pytest.raises(UserError, match=r"tests\.txt"):
+        evaluation_sets(all_recipes()["multi30k"], work.folder)
 
 
 def test_back_translation_without_subwords(copied: Callable[[str], Work], tmp_path: Path) -> None:

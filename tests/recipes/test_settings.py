@@ -16,13 +16,14 @@ import pytest
 from evaluate import baselines_of
 from fairseq import options
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
-from systems import System
-from train_system import printed_command
+from systems import DIFFERENCES, System
+from train_system import all_commands, printed_command
 
 import fairseq_depthwise  # noqa: F401  # registers architectures and options
+from fairseq_compat import UserError
 from fairseq_depthwise.growth.stages import parse_stages
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig
-from recipes import RECIPES, system_of
+from recipes import all_recipes, system_of
 
 #: (recipes, systems, where it stands, settings): patterns of whole names; all papers' systems match some of them.
 Rule = tuple[str, str, str, dict[str, Any]]
@@ -192,8 +193,8 @@ def _settings(recipe: str, system: System, parsed: Namespace) -> dict[str, Any]:
         "patience": parsed.patience,
         "best": parsed.best_checkpoint_metric,
         "valid": parsed.valid_subset,
-        "beam": RECIPES[recipe].beam,
-        "lenpen": RECIPES[recipe].length_penalty,
+        "beam": all_recipes()[recipe].beam,
+        "lenpen": all_recipes()[recipe].length_penalty,
     }
 
 
@@ -225,10 +226,10 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str
     """Every system's printed command for 8 GPUs, or for a CPU, parsed; there is no data."""
     work = {"WORK": str(tmp_path_factory.mktemp("work") / "none")}
     found = {}
-    for recipe in RECIPES:
-        environment = work | (MACHINE if RECIPES[recipe].needs_gpu else CPU)
-        for name in RECIPES[recipe].systems:
-            command = printed_command(RECIPES[recipe], name, system_of(recipe, name), environment)
+    for recipe in all_recipes():
+        environment = work | (MACHINE if all_recipes()[recipe].needs_gpu else CPU)
+        for name in all_recipes()[recipe].systems:
+            command = printed_command(all_recipes()[recipe], name, system_of(recipe, name), environment)
             words = command[command.index("train") + 1 :]
             assert {"--dropout", "--attention-dropout", "--activation-dropout"} <= set(words), name
             found[recipe, name] = _parsed(words)
@@ -265,8 +266,7 @@ def test_comparisons_are_fair(commands: Mapping[tuple[str, str], Namespace]) -> 
         for place, baseline in enumerate(baselines_of(recipe, system)):
             other = system_of(recipe, baseline)
             theirs = _settings(recipe, other, commands[recipe, baseline])
-            compared = ("dropout", "batch", "updates", "positions", "weight_decay", "average", "patience")
-            different = {key for key in compared if not _alike(ours[key], theirs[key])}
+            different = {key for key in DIFFERENCES if not _alike(ours[key], theirs[key])}
             assert different <= allowed, (recipe, name, baseline)
             if place == 0:
                 assert different == allowed, f"{recipe} {name} names a difference that is none"
@@ -346,6 +346,20 @@ def test_what_rows_are_about(commands: Mapping[tuple[str, str], Namespace]) -> N
 def test_machines(tmp_path: Path, environment: dict[str, str], expected: dict[str, object]) -> None:
     recipe, name = "wmt14_en_de", "sdt_24l"
     given = {**environment, "WORK": str(tmp_path)}
-    command = printed_command(RECIPES[recipe], name, system_of(recipe, name), given)
+    command = printed_command(all_recipes()[recipe], name, system_of(recipe, name), given)
     parsed = _parsed(command[command.index("train") + 1 :])
     assert {option: getattr(parsed, option) for option in expected} == expected
+
+
+def test_values_of_bf16(tmp_path: Path) -> None:
+    given = {"WORK": str(tmp_path), "BF16": "yes"}
+    with pytest.raises(UserError, match="BF16=yes"):
+        printed_command(all_recipes()["multi30k"], "deep", system_of("multi30k", "deep"), given)
+
+
+def test_the_folder_of_a_run_is_printed(tmp_path: Path) -> None:
+    given = {"WORK": str(tmp_path), "RUN": "reverse"}
+    command = printed_command(all_recipes()["multi30k"], "deep", system_of("multi30k", "deep"), given)
+    assert command[command.index("--save-dir") + 1] == f"{tmp_path}/systems/reverse/checkpoints"
+    folders = re.findall(r"--save-dir (\S+)", all_commands("multi30k", given))
+    assert len({*folders}) == len(all_recipes()["multi30k"].systems)

@@ -294,6 +294,16 @@ def test_a_sweep_that_was_killed_ends_like_one_that_was_not(prepared: Callable[[
         ('tests = ["test_2016_flickr", "test_2017_flickr", "test_2018_flickr"]', 'tests = "x"', "tests"),
         ('recipe = "multi30k"', 'recipe = "hopz"', "hopz"),
         ('depthwise_lstm_open = ""', 'depthwise_lstm_opened = ""', "depthwise_lstm_opened"),
+        ('depthwise_lstm_open = ""', "depthwise_lstm_open = '--a \"b'", "systems.depthwise_lstm_open"),
+        ('depthwise_lstm_open = ""', 'depthwise_lstm_open = "--a {eight_tenths}"', "systems.*eight_tenths"),
+        ('depthwise_lstm_open = ""', 'depthwise_lstm_open = "--a {"', "systems.depthwise_lstm_open"),
+        ('depthwise_lstm_open = ""', """depthwise_lstm_open = '--a {"beam": 4}'""", "written twice"),
+        ('depthwise_lstm_open = ""', 'depthwise_lstm_open = "--seed=5"', "--seed"),
+        ("--optimizer adam", "--optimizer adam --max-update 7", "options.*--max-update"),
+        ("--optimizer adam", "--optimizer 'adam", "options"),
+        ("dropout = [0.1, 0.2, 0.3]", "dropout = [0.1, 0.2, 0.3]\nseed = [1, 2]", "grid.*--seed"),
+        ("dropout = [0.0, 0.4, 0.5]", "dropuot = [0.0, 0.4, 0.5]", "beyond.dropuot"),
+        ('"test_2017_flickr"', '"test_2016_flickr"', "test_2016_flickr twice"),
     ],
 )
 def test_mistakes_are_found_before_the_first_training(tmp_path: Path, right: str, wrong: str, word: str) -> None:
@@ -301,6 +311,31 @@ def test_mistakes_are_found_before_the_first_training(tmp_path: Path, right: str
     assert right in plan
     with pytest.raises(UserError, match=word):
         plan_of(tmp_path, plan.replace(right, wrong, 1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"plan": "x", "valid": [[1', "", "[1]", "3", "{}", '{"valid": []}', '{"valid": null}', '{"valid": [[10, "x"]]}'],
+)
+def test_files_that_are_no_results(tmp_path: Path, text: str) -> None:
+    plan = plan_of(tmp_path)
+    run = plan.grid("transformer")[0]
+    plan.results.mkdir(parents=True)
+    (plan.results / f"{run.name}.json").write_text(text)
+    with pytest.raises(UserError, match=f"{run.name}.json"):
+        plan.result(run)
+
+
+def test_braces_of_options_are_written_twice(tmp_path: Path) -> None:
+    (tmp_path / "data-bin").mkdir()
+    (tmp_path / "data-bin" / "train.en-de.en.idx").touch()
+    options = """'--growth-stages 6:{quarter}u,12:u --eval-bleu-args "{{}}"'"""
+    plan = plan_of(
+        tmp_path, MULTI30K.read_text().replace('depthwise_lstm_open = ""', f"depthwise_lstm_open = {options}")
+    )
+    command = plan.command(Run("depthwise_lstm_open", 2), {}, tmp_path, tmp_path, on_gpu=False)
+    assert "6:750u,12:u" in command
+    assert command[command.index("--eval-bleu-args") + 1] == "{}"
 
 
 @pytest.mark.xdist_group("recipes")
