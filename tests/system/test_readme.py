@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 #: What is added to a command so that it ends soon.
 SMALLER = {
     "fairseq-depthwise train": "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 32 --decoder-embed-dim 32 "
-    "--depthwise-hidden-dim 64 --cpu --max-epoch 5 --no-progress-bar",
+    "--depthwise-hidden-dim 64 --cpu --max-epoch 5",
     "fairseq-depthwise prepare": "--merges 150 --workers 1",
     "fairseq-depthwise translate": "--cpu",
 }
