@@ -4,7 +4,7 @@ The folder also has text.json, from which train, translate and the others know t
 commands.sh, which does the same by hand. A preparation that was interrupted goes on with the same command.
 
 example:
-  fairseq-depthwise prepare --source-lang en --target-lang tr --train corpus/train --valid corpus/valid \
+  fairseq-depthwise prepare --source-lang en --target-lang sv --train corpus/train --valid corpus/valid \
     --test corpus/test data-bin
 """
 

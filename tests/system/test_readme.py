@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     for part, size in (("train", 300), ("valid", 20), ("test", 20)):
-        for language, name in (("en", "en"), ("de", "de"), ("de", "tr")):
+        for language, name in (("en", "en"), ("de", "de"), ("de", "sv")):
             lines = (ROOT / f"examples/quickstart/corpus/{part}.{language}").read_text(encoding="utf-8").split("\n")
             (corpus / f"{part}.{name}").write_text("\n".join(lines[:size]) + "\n", encoding="utf-8")
     (tmp_path / "new.en").write_text("The dog sleeps.\n\nHe isn't here.\n", encoding="utf-8")
@@ -72,7 +72,7 @@ def test_commands_of_the_page(page: str, folder: Path, forked_python: ForkedPyth
         assert install.startswith("pip install")  # tests/system/test_installation.py installs
     printed = [run(command, folder, forked_python.folder) for command in commands]
     if page == "README.md":
-        assert (folder / "new.tr").read_text(encoding="utf-8").count("\n") == 3
+        assert (folder / "new.sv").read_text(encoding="utf-8").count("\n") == 3
     else:
         assert any(output.startswith("BLEU") for output in printed)
         assert (folder / "report.html").is_file()
