@@ -29,18 +29,31 @@ _VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLE
 #: libgomp's variable: how often a waiting thread looks for the others before it sleeps. docs/training.md has the times.
 _SPIN_COUNT, _SPINS = "GOMP_SPINCOUNT", "2000"
 
+#: From this load on, other processes need the cores that the threads of this one would take.
+_BUSY = 0.5
+
 #: With one of these in the environment the user has decided how threads wait.
 _WAITING = (_SPIN_COUNT, "OMP_WAIT_POLICY")
 
 
 def sleep_while_waiting() -> None:
-    """Let PyTorch's threads sleep soon while they wait for each other, so that other processes slow them down less.
+    """Let PyTorch's threads sleep soon while they wait for each other, if other processes use the machine.
 
-    Call it before PyTorch is imported: libgomp reads the environment when it is loaded. Processes that this one starts
-    do the same. What the user has set holds.
+    Without others, threads that look for each other are faster (docs/training.md). Call it before PyTorch is imported:
+    libgomp reads the environment when it is loaded. Processes that this one starts do the same. What the user has set
+    holds.
     """
-    if "torch" not in sys.modules and not any(name in os.environ for name in _WAITING):
+    has_decided = any(name in os.environ for name in _WAITING)
+    if "torch" not in sys.modules and not has_decided and _mean_load() >= _BUSY:
         os.environ[_SPIN_COUNT] = _SPINS
+
+
+def _mean_load() -> float:
+    """Return how many processes ran or waited for a core, the mean over the last minute; 0 if it is unknown."""
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return 0.0
 
 
 def describe_waiting(threads: int) -> str:

@@ -76,19 +76,27 @@ def test_starting_python_loads_the_hook_once_and_none_of_the_packages(run_python
 
 @pytest.mark.skipif(sys.platform != "linux", reason="libgomp is the OpenMP library of PyTorch for Linux")
 @pytest.mark.parametrize("command", ["fairseq_cli", "fairseq_depthwise.cli"])
-def test_waiting_threads_of_a_command_sleep_soon(command: str, run_python: RunPython) -> None:
+def test_waiting_threads_of_a_command_sleep_soon_on_a_busy_machine(command: str, run_python: RunPython) -> None:
     """PyTorch's OpenMP library prints what it has read when PyTorch is imported."""
-    shown = run_python(f"import {command}, torch", env={"OMP_DISPLAY_ENV": "verbose"}).stderr
+    busy = "import os; os.getloadavg = lambda: (2.0, 2.0, 2.0)"
+    shown = run_python(f"{busy}; import {command}, torch", env={"OMP_DISPLAY_ENV": "verbose"}).stderr
     (spins,) = re.findall(r"GOMP_SPINCOUNT = '(\d+)'", shown)
     assert 0 < int(spins) < 300_000, "the default"
 
 
 @pytest.mark.parametrize(
-    ("variables", "changed"), [({}, True), ({"GOMP_SPINCOUNT": "7"}, False), ({"OMP_WAIT_POLICY": "active"}, False)]
+    ("variables", "load", "changed"),
+    [
+        ({}, 1.5, True),
+        ({}, 0.1, False),
+        ({"GOMP_SPINCOUNT": "7"}, 1.5, False),
+        ({"OMP_WAIT_POLICY": "active"}, 1.5, False),
+    ],
 )
 def test_how_threads_wait_is_the_users_choice(
-    variables: dict[str, str], changed: bool, monkeypatch: pytest.MonkeyPatch
+    variables: dict[str, str], load: float, changed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
     monkeypatch.setattr(os, "environ", dict(variables))
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     process.sleep_while_waiting()
