@@ -14,7 +14,7 @@ from fairseq_depthwise.options import similar_option
 class SubcommandParser(argparse.ArgumentParser):
     """Accepts files after options as well as before them: ``translate best.pt --beam 5 text.en``.
 
-    An error about options that it does not know names those that are spelled alike.
+    Errors suggest the closest option for a misspelled one.
     """
 
     #: Imports the subcommand's module when it is needed; see :mod:`fairseq_depthwise.cli`.

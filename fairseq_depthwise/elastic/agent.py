@@ -129,7 +129,7 @@ def run(launch: argparse.Namespace, arguments: list[str]) -> int:
     os.environ["PYTHONSAFEPATH"] = "1"
     # gloo processes that share the launchers' store do not find each other after a restart (PyTorch issue 135712).
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    # torchrun has no option for the class of its agent.
+    # torchrun has no option for the class of its agent. mypy allows no assignment to a class.
     api.LocalElasticAgent = Agent  # type: ignore[misc]
     install_signal_handlers()
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch._inductor
 from probe_checkpoints import checkpoint_of
 
 from fairseq_depthwise import cli
@@ -59,7 +58,6 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler here")
-@pytest.mark.skipif(not hasattr(torch._inductor, "aoti_load_package"), reason="PyTorch before 2.6 keeps no packages")
 def test_it_is_compiled_once_and_translates_the_same(
     translate: Translate, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

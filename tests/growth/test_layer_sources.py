@@ -38,7 +38,7 @@ def test_the_source_of_every_layer(given: tuple[int, int, str], expected: list[i
 @pytest.mark.parametrize("unknown", [{"strategy": "bottom"}, {"init": "zeros"}])
 def test_unknown_values_are_refused(unknown: dict[str, str]) -> None:
     with pytest.raises(UserError, match="|".join(unknown.values())):
-        layer_sources(6, 8, **unknown)  # type: ignore[arg-type]
+        layer_sources(6, 8, **unknown)  # type: ignore[arg-type]  # mypy sees that the values are wrong
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
